@@ -62,13 +62,17 @@ def submit(document: Mapping[str, Any], *, pool: str = "", dry_run: bool = False
 
 
 def mirror(job: str, copy: JobCopy) -> Call[JobView]:
-    """Store the copy of a cluster's object under the object's uid; for the scaler alone."""
+    """Store Brain's copy of a job that an object in a cluster describes; the job gets the object's
+    uid as its id. Only a scaler's token may do this.
+    """
     path = f"{V1}/jobs/{job}"
     return Call(method="PUT", path=path, reads=JobView, body=wire.encode(copy))
 
 
 def conditions(job: str, said: Sequence[ObjectCondition]) -> Call[None]:
-    """Report the conditions of a job's object in its cluster; for the scaler alone."""
+    """Report the conditions of a job's object in its cluster; they replace the earlier ones. Only a
+    scaler's token may do this.
+    """
     path = f"{V1}/jobs/{job}/conditions"
     return Call(method="PUT", path=path, reads=type(None), body=wire.encode(said))
 
@@ -83,7 +87,9 @@ def estimate(
 
 
 def savings(*, since: datetime | None = None, until: datetime | None = None) -> Call[Savings]:
-    """Read the savings of plans; of the last 24 hours by default."""
+    """Read how many accelerator-hours Brain's plans saved between two instants; without them, in
+    the last 24 hours.
+    """
     span = {"since": since, "until": until}
     given = {name: instant.isoformat() for name, instant in span.items() if instant}
     return _get("/savings", Savings, **given)
@@ -98,7 +104,10 @@ def digest(*, owner: str = "", week: str = "") -> Call[Digest]:
 def jobs(
     *, page_token: str = "", filter: str = "", page_size: int = 100, sort: str = ""
 ) -> Call[Page[JobView]]:
-    """Read a page of jobs, newest first. ``filter`` and ``sort`` are those of ``brain jobs``."""
+    """Read one page of the list of jobs, newest first. ``filter`` (``state:Running owner:me``) and
+    ``sort`` (``-created_at``) are written as in ``brain jobs``; ``page_token`` is from the page
+    before.
+    """
     query = {"page_size": str(page_size), "page_token": page_token, "filter": filter, "sort": sort}
     return _get("/jobs", Page[JobView], **query)
 
@@ -138,12 +147,14 @@ def lift_advise_only(job: str, *, dry_run: bool = False) -> Call[JobView]:
 
 
 def plans_of(job: str) -> Call[Page[PlanView]]:
-    """Read the plans of a job, highest generation first."""
+    """Read all plans of a job, newest (highest generation) first."""
     return _get(f"/jobs/{job}/plans", Page[PlanView])
 
 
 def resize(job: str, request: ResizeRequest, *, dry_run: bool = False) -> Call[PlanView]:
-    """Request a size: Brain accepts it, reduces it to a size that fits, or refuses it."""
+    """Request a number of replicas. Brain accepts the number, reduces it to one that fits, or
+    refuses.
+    """
     return _post(f"/jobs/{job}/plans", request, PlanView, dry_run=dry_run)
 
 
@@ -155,7 +166,7 @@ def edit(job: str, wanted: JobEdit, *, dry_run: bool = False) -> Call[PlanView]:
 def plans(
     *, page_token: str = "", filter: str = "", page_size: int = 100, sort: str = ""
 ) -> Call[Page[PlanView]]:
-    """Read the plans of all jobs, newest first."""
+    """Read one page of the plans of all jobs, newest first; ``filter`` is as in ``brain plans``."""
     query = {"page_size": str(page_size), "page_token": page_token, "filter": filter, "sort": sort}
     return _get("/plans", Page[PlanView], **query)
 
@@ -163,7 +174,9 @@ def plans(
 def approve(
     job: str, generation: int, decision: PlanDecision, *, dry_run: bool = False
 ) -> Call[PlanView]:
-    """Approve a proposed plan at the version that was seen."""
+    """Approve a proposed plan. If the plan is no longer at ``version``, the service refuses with
+    ``VersionMismatch``, so nobody approves a plan that has changed since they saw it.
+    """
     return _post(f"/plans/{job}/{generation}:approve", decision, PlanView, dry_run=dry_run)
 
 
@@ -177,12 +190,12 @@ def reject(
 def rollback(
     job: str, generation: int, decision: PlanDecision, *, dry_run: bool = False
 ) -> Call[PlanView]:
-    """Undo an applied plan by a new plan."""
+    """Create a plan that returns the job to its size before an applied plan."""
     return _post(f"/plans/{job}/{generation}:rollback", decision, PlanView, dry_run=dry_run)
 
 
 def pool(name: str) -> Call[PoolView]:
-    """Read a pool: its nodes, its policy, and the result of its latest round."""
+    """Read a pool: its nodes, the policy that divides it, and the result of its latest division."""
     return _get(f"/pools/{name}", PoolView)
 
 
@@ -194,7 +207,7 @@ def policies() -> Call[Page[StoredPolicy]]:
 def put_policy(
     pool: str, document: Mapping[str, Any], *, dry_run: bool = False
 ) -> Call[StoredPolicy]:
-    """Divide a pool among projects; this replaces the pool's earlier policy."""
+    """Store the policy that divides a pool among projects; it replaces the earlier policy."""
     return Call(
         method="PUT",
         path=f"{V1}/policies/{pool}",
@@ -205,12 +218,12 @@ def put_policy(
 
 
 def recommendation(job: str) -> Call[Recommendation | None]:
-    """Read the latest decision about a job; None before the first turn that looked at it."""
+    """Read Brain's latest decision about a job, a change or a hold; None if there is none yet."""
     return _get(f"/jobs/{job}/recommendation", Recommendation | None)
 
 
 def what_if(job: str) -> Call[Scaling]:
-    """Read the model's curve over the sizes that the job may have."""
+    """Read the predicted throughput of a job, with its interval, at each size within its bounds."""
     return _get(f"/jobs/{job}/what-if", Scaling)
 
 
@@ -220,12 +233,14 @@ def report(job: str) -> Call[JobReport]:
 
 
 def model(job: str) -> Call[ModelView]:
-    """Read the model of how a job scales, and how far to trust it."""
+    """Read the fitted model of a job's throughput, with its measurements and the errors of its
+    earlier predictions.
+    """
     return _get(f"/jobs/{job}/model", ModelView)
 
 
 def models() -> Call[ModelsView]:
-    """Read promised against measured throughput, over all jobs."""
+    """Read how well the promises of past plans of all jobs matched the measured throughput."""
     return _get("/models", ModelsView)
 
 
@@ -243,7 +258,7 @@ def series(
 
 
 def workers(job: str) -> Call[Page[WorkerView]]:
-    """Read the step time of each worker of the present world."""
+    """Read the step time in seconds of each worker in the job's present world."""
     return _get(f"/jobs/{job}/workers", Page[WorkerView])
 
 
@@ -272,7 +287,9 @@ def job_events(job: str, *, after: int = 0) -> Call[Page[Event]]:
 
 
 def events(*, after: int | None = None) -> Call[bytes]:
-    """Read all events, as server-sent events; for ``lines``."""
+    """Read events as a stream of server-sent events, for ``lines``; with ``after``, only events
+    with a higher id.
+    """
     headers = {} if after is None else {"Last-Event-ID": str(after)}
     return Call(method="GET", path=f"{V1}/events", reads=bytes, headers=headers)
 
@@ -280,17 +297,23 @@ def events(*, after: int | None = None) -> Call[bytes]:
 def world(
     job: str, *, etag: str | None = None, wait_seconds: float = 0
 ) -> Call[DesiredWorld | None]:
-    """Read the desired world; None if it still matches ``etag`` after ``wait_seconds``."""
+    """Read the world that Brain wants for a job. If ``etag`` is given, wait up to ``wait_seconds``
+    for a change of the world, and return None if there was none.
+    """
     return _poll(f"/jobs/{job}/world", DesiredWorld | None, etag, wait_seconds)
 
 
 def report_world(report: WorldReport) -> Call[None]:
-    """Report the observations of a coordinator. Repeating a report changes nothing."""
+    """Report a change of a job's world, as its coordinator saw it. A repeated report changes
+    nothing.
+    """
     return _tell(f"/jobs/{report.job}/world", report)
 
 
 def report_replicas(report: ReplicaReport) -> Call[None]:
-    """Report the observations of a scaler. Repeating a report changes nothing."""
+    """Report the state of all replicas of a job, as the scaler sees them. A repeated report changes
+    nothing.
+    """
     return _tell(f"/jobs/{report.job}/replicas", report)
 
 
@@ -307,7 +330,7 @@ def pod(job: str, replica: int) -> Call[PodSeen]:
 def wishes(
     pool: str, *, etag: str | None = None, wait_seconds: float = 0
 ) -> Call[DesiredPool | None]:
-    """Read the state that a scaler should bring a pool to.
+    """Read the desired state of all jobs of a pool, to which the pool's scaler should bring them.
 
     None if the state still matches ``etag`` after ``wait_seconds``.
     """
@@ -315,7 +338,9 @@ def wishes(
 
 
 def scaler_requests(pool: str, *, wait_seconds: float = 0) -> Call[Page[ScalerRequest]]:
-    """Take the requests that wait for the scaler of a pool; for the scaler alone."""
+    """Take the requests (submissions, logs) that wait for the scaler of a pool. Only a scaler's
+    token may do this.
+    """
     return _poll(f"/pools/{pool}/requests", Page[ScalerRequest], None, wait_seconds)
 
 
@@ -330,12 +355,12 @@ def answer_request(pool: str, id: str, answer: ScalerAnswer) -> Call[None]:
 
 
 def environment(job: str) -> Call[dict[str, str]]:
-    """Read the job's environment with its values; for the scaler alone."""
+    """Read the environment of a job with its values. Only a scaler's token may do this."""
     return _get(f"/jobs/{job}/environment", dict[str, str])
 
 
 def mint_agent_token(job: str) -> Call[NewToken]:
-    """Mint a token for the agents of one job; for the scaler alone."""
+    """Create the token that the agents of one job use. Only a scaler's token may do this."""
     return _post(f"/jobs/{job}/token", {}, NewToken)
 
 
@@ -351,7 +376,9 @@ def nodes(*, page_token: str = "", sort: str = "") -> Call[Page[NodeView]]:
 
 
 def telemetry(samples: Sequence[Sample], *, sent_at: datetime) -> Call[Receipt]:
-    """Send samples; once answered, they are committed."""
+    """Send samples of telemetry. When the receipt arrives, Brain has stored all samples except
+    those that the receipt lists as rejected.
+    """
     body = wire.encode_batch(samples, sent_at=sent_at)
     return Call(method="POST", path=f"{V1}/telemetry", reads=Receipt, body=body)
 
@@ -361,18 +388,20 @@ def freezes() -> Call[Page[Freeze]]:
 
 
 def freeze(scope: FreezeScope, target: str, *, why: str) -> Call[Page[Freeze]]:
-    """Stop applying plans of a scope."""
+    """Stop Brain from applying plans: of one job, of a project, or of all jobs."""
     return _post("/freeze", {"scope": scope, "target": target, "why": why}, Page[Freeze])
 
 
 def thaw(scope: FreezeScope, target: str) -> Call[Page[Freeze]]:
-    """Apply plans of a scope again."""
+    """Let Brain apply plans of one job, of a project, or of all jobs again."""
     path = f"{V1}/freeze/{scope}" + (f"/{target}" if target else "")
     return Call(method="DELETE", path=path, reads=Page[Freeze])
 
 
 def audit(*, page_token: str = "", page_size: int = 100, sort: str = "") -> Call[Page[AuditEntry]]:
-    """List the entries of the audit log, newest first: actions with their principals."""
+    """Read one page of the audit log, newest first: all actions with the people or programs that
+    took them.
+    """
     query = {"page_size": str(page_size), "page_token": page_token, "sort": sort}
     return _get("/audit", Page[AuditEntry], **query)
 
@@ -383,7 +412,7 @@ def tokens() -> Call[Page[TokenView]]:
 
 
 def mint_token(name: str, role: str, *, days: float | None = None) -> Call[NewToken]:
-    """Mint a token; only this answer has its secret."""
+    """Create a token. Only this answer contains the token's secret."""
     return _post("/tokens", {"name": name, "role": role, "days": days}, NewToken)
 
 
@@ -392,12 +421,12 @@ def revoke_token(id: str) -> Call[None]:
 
 
 def sign_in_code(name: str) -> Call[SignInCode]:
-    """Make a one-time code that signs a person's browser in."""
+    """Create a code with which a person signs in to the dashboard; the code works once."""
     return _post("/sign-in-codes", {"name": name}, SignInCode)
 
 
 def health() -> Call[Health]:
-    """Read the health of the service, and the principal of the token."""
+    """Read the health of the service, and the name and role of the token that asks."""
     return _get("/health", Health)
 
 

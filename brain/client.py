@@ -66,7 +66,7 @@ class Call(Generic[T]):
     timeout_seconds: float = 10.0
 
     def read(self, answer: RawAnswer) -> T:
-        """Turn an answer into a value, or raise the error of the service."""
+        """Decode an answer into the operation's type, or raise the error that it describes."""
         if answer.status >= 400:
             raise problem(answer)
         if self.reads is type(None):
@@ -130,7 +130,7 @@ class BrainClient:
         self._http.close()
 
     def send(self, call: Call[T]) -> T:
-        """Perform one operation.
+        """Send one operation, and return its decoded answer.
 
         Raises:
             Unavailable: the service cannot be reached or does not answer in time.
@@ -157,7 +157,7 @@ class BrainClient:
 
 
 class AsyncBrainClient:
-    """``BrainClient`` for asyncio."""
+    """The client for programs that use asyncio; it has the methods of ``BrainClient``."""
 
     def __init__(
         self, url: str, token: str = "", transport: httpx2.AsyncBaseTransport | None = None
@@ -181,7 +181,7 @@ class AsyncBrainClient:
         await self._http.aclose()
 
     async def send(self, call: Call[T]) -> T:
-        """Perform one operation; errors as in ``BrainClient.send``."""
+        """Send one operation, and return its decoded answer."""
         try:
             response = await self._http.request(**_arguments(call))
         except httpx2.HTTPError as silent:
@@ -203,7 +203,7 @@ class AsyncBrainClient:
 
 
 def idempotency_key() -> dict[str, str]:
-    """Return a header that makes repeated POSTs one action."""
+    """Return an ``Idempotency-Key`` header: requests that repeat it are carried out only once."""
     return {"Idempotency-Key": uuid.uuid4().hex}
 
 

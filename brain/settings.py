@@ -265,7 +265,8 @@ def _check_range(key: str, typed: Any, kind: type) -> None:
     if key in _AT_LEAST and not typed >= _AT_LEAST[key]:
         least = _AT_LEAST[key]
         raise BadInput(
-            f"{key} {typed:g} would refuse every request; give {least} or more", field=key
+            f"{key} {typed:g} would make the service refuse every request; give {least} or more",
+            field=key,
         )
     if kind is int and typed < 0:
         raise BadInput(f"{key} {typed} is below 0; give 0 or more", field=key)

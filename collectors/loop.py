@@ -183,7 +183,7 @@ class Collector:
             self._troubles.pop("disk", None)
         except OSError as full:
             if "disk" not in self._troubles:
-                log.warning("the disk refuses writes: %s", full)
+                log.warning("samples cannot be written to the spool: %s", full)
             self._troubles["disk"] = str(full)
 
     def _tell_losses(self) -> None:
@@ -233,7 +233,7 @@ class Collector:
             async with asyncio.timeout(LAST_SECONDS):
                 await self._delivery.turn()
         except TimeoutError:
-            log.warning("%d samples stay in the spool", self._spool.waiting)
+            log.warning("%d samples were not delivered and stay in the spool", self._spool.waiting)
         await self._delivery.close()
         self._keep_house([])
         self._spool.close()
@@ -315,7 +315,7 @@ def parser() -> argparse.ArgumentParser:
         "--patience",
         type=float,
         default=120.0,
-        help=("the same while there are undelivered samples (120)"),
+        help=("seconds to keep running while samples are undelivered (120)"),
     )
     told.add_argument(
         "--every", type=float, default=5.0, help="seconds between readings of this machine (5)"

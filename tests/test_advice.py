@@ -158,7 +158,7 @@ def test_loaders_that_wait_at_their_limit_are_starved_by_cpu():
     laptop.also = {"data_wait_seconds": 0.08}
     found = advice(read(laptop, 90, job_cpu_millis=1990))
     assert found.starved is Starvation.CPU
-    assert "loading needs CPU before replicas" in found.reason
+    assert "reserve more CPU for loading" in found.reason
 
 
 def test_loaders_that_their_own_quota_stops_are_starved_though_the_machine_has_more():
@@ -167,7 +167,7 @@ def test_loaders_that_their_own_quota_stops_are_starved_though_the_machine_has_m
     found = advice(read(laptop, 90, job_cpu_millis=395, throttled_share=0.6))
     assert found.starved is Starvation.CPU
     assert found.cpu is not None
-    assert found.cpu.target > 700, "loading hides behind computing there"
+    assert found.cpu.target > 700, "loading no longer delays computing there"
 
 
 def test_a_quota_that_stops_one_node_is_seen_whichever_node_reports_last():
@@ -199,7 +199,7 @@ def test_loaders_that_wait_for_storage_are_told_apart_from_those_that_lack_cpu(t
     assert found.cpu is not None
     assert found.cpu.target == 1000
     told = conditions(laptop, tmp_path)["Starved"]
-    assert "storage is too slow; more CPU or replicas would wait with it" in told
+    assert "storage is too slow, and more CPU or replicas would wait, too" in told
 
 
 def test_a_job_that_waits_for_storage_is_not_given_more_replicas():

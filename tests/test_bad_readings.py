@@ -49,7 +49,7 @@ def odd(laptop: Laptop, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def counted(metrics: str) -> dict[str, float]:
-    """Readings that were ignored or mended, by reason."""
+    """Readings that were ignored or corrected, by reason."""
     lines = [one for one in metrics.splitlines() if one.startswith("brain_usage_rejected{")]
     return {one.split('reason="')[1].split('"')[0]: float(one.split()[-1]) for one in lines}
 

@@ -314,7 +314,7 @@ def test_a_waiting_plan_says_what_it_waits_for():
     assert laptop.plans[-1].state is PlanState.APPROVED
     said = laptop.decision.explanation
     assert said.code == "plan-active"
-    assert said.next_step.startswith("It begins once this no longer holds: frozen by ")
+    assert said.next_step.startswith("The plan begins once this obstacle is gone: frozen by ")
     assert "`brain freeze --off --all` lifts it" in said.next_step
 
 

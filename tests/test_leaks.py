@@ -246,7 +246,7 @@ def test_memory_that_leaked_before_a_restart_is_no_reason_to_reserve_more():
     assert advice is not None
     assert advice.used > 0.9 * RESERVED.memory_bytes
     assert advice.target == RESERVED.memory_bytes
-    assert "it had leaked, and a restart freed it" in advice.reason
+    assert "memory leaked until a restart freed it" in advice.reason
 
 
 def test_memory_is_raised_again_once_a_world_after_the_restart_ran_out():

@@ -367,7 +367,7 @@ class TestDeciding:
         request(here, 3)
         here.coordinate()
 
-        with here.transaction() as (tx, job), pytest.raises(Conflict, match="not what stands"):
+        with here.transaction() as (tx, job), pytest.raises(Conflict, match="not in force"):
             lifecycle.rollback(
                 tx,
                 tx.plans.get(job.id, first.generation),

@@ -69,7 +69,7 @@ def test_a_job_left_to_people_is_told_what_brain_would_have_done_in_the_last_day
     assert found.hindsight.startswith(f"Brain would have changed CPU 2 → {cores:.4g}, memory 7 → ")
     assert f" for each worker: {less} core-h less and " in found.hindsight
     assert " GiB-h less in the last day, €0." in found.hindsight
-    assert found.hindsight.endswith(f" cheaper; it did not, because {because}")
+    assert found.hindsight.endswith(f" cheaper; Brain did not do so, because {because}")
 
 
 def test_a_job_whose_amounts_brain_changes_itself_is_told_nothing_that_it_missed(tmp_path: Path):
@@ -110,7 +110,7 @@ def test_a_leak_is_the_first_thing_to_hear_of(tmp_path: Path):
 def test_a_job_that_nobody_read_says_what_is_missing(tmp_path: Path):
     found = card(training(), tmp_path)
     assert found.lines == ()
-    assert found.headline == "Nothing can be said yet."
+    assert found.headline == "Brain has not measured enough for a verdict yet."
     assert "a collector must run beside it" in found.missing[0]
 
 

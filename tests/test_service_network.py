@@ -68,8 +68,14 @@ def test_brain_up_serves_https_and_its_scaler_and_workers_find_it(
             ["--trusted-proxies=somewhere"],
             "trusted_proxies 'somewhere' is not an address or network",
         ),
-        (["--connections-per-address=0"], "connections_per_address 0 would refuse every request"),
-        (["--body-budget-bytes=1"], "body_budget_bytes 1 would refuse every request"),
+        (
+            ["--connections-per-address=0"],
+            "connections_per_address 0 would make the service refuse every request",
+        ),
+        (
+            ["--body-budget-bytes=1"],
+            "body_budget_bytes 1 would make the service refuse every request",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_refused(

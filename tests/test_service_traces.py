@@ -236,7 +236,8 @@ def test_a_collector_that_does_not_answer_delays_neither_requests_nor_the_end(
     lines = written.read_text().splitlines()
     assert any("Queue full, dropping Span." in line for line in lines)
     assert lines[-1].endswith(
-        "brain.traces the collector of traces does not answer; the last spans are lost"
+        "brain.traces the OpenTelemetry collector does not answer; the spans since the last "
+        "answer are lost"
     )
 
 

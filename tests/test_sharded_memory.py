@@ -78,8 +78,8 @@ def test_a_job_is_shrunk_no_further_than_its_sharded_state_surely_fits(told: str
         return
     assert here.size == 3
     assert here.why_not()[2] == (
-        "its state is sharded over its workers: each may hold 23 GiB there, of the 24 GiB of its "
-        "device"
+        "its state is sharded over its workers: at this size each may hold 23 GiB, and its device "
+        "has 24 GiB"
     )
 
 

@@ -89,8 +89,8 @@ class Acting:
         for one in wanted:
             if one != str(version):
                 raise VersionMismatch(
-                    f"it is at version {version}, but If-Match names version {one}; read it "
-                    "again, then decide"
+                    f"the object is at version {version}, but If-Match names version {one}; read "
+                    "the object again, then repeat the request with its new version"
                 )
 
     def _once(
@@ -127,7 +127,8 @@ class Acting:
         digest, status, text = known
         if digest != auth.sha256(self.body):
             raise KeyReused(
-                f"Idempotency-Key {self.key!r} was used with another body; send a new key"
+                f"Idempotency-Key {self.key!r} was already used for a request with another body; "
+                "send this request with a new key"
             )
         body = str(self.here.seal.open(text.encode())["body"]) if secret else text
         headers = {"Idempotency-Replayed": "true"}

@@ -161,8 +161,8 @@ def check_same_origin(request: Request) -> None:
     )
     if not known and not bearer_in(request.headers.get("authorization", "")):
         raise NotAllowed(
-            "a session cookie signs requests from the dashboard's own pages only, and this "
-            "request has no Origin header; send `Authorization: Bearer brn_…` instead"
+            "Brain accepts a session cookie only from the dashboard's own pages, but this request "
+            "has no Origin header; send `Authorization: Bearer brn_…` instead"
         )
 
 
@@ -287,8 +287,8 @@ def check_route(principal: Principal, route: str) -> None:
     if principal.role not in allowed:
         roles = ", ".join(role for role in Role if role in allowed) or "nobody"
         raise NotAllowed(
-            f"{route} needs the role {roles}; {principal.name} has the role {principal.role}; an "
-            "administrator mints tokens of other roles"
+            f"{route} needs the role {roles}; {principal.name} has the role {principal.role}; ask "
+            "an administrator for a token with such a role"
         )
 
 

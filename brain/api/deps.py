@@ -219,7 +219,10 @@ async def token_of(request: Request, here: Here, who: Who) -> AsyncIterator[Toke
 
 
 OwnToken = Annotated[TokenMonitor, Depends(token_of)]
-Project = Annotated[str, Query(description="Project of a job that the path gives by name")]
+Project = Annotated[
+    str,
+    Query(description=("Project of the job, if the path contains the job's name and not its id")),
+]
 PageSize = Annotated[int, Query(ge=1, le=500)]
 
 
@@ -255,8 +258,8 @@ class JobRequest:
         if not others:
             return "`brain jobs` lists the jobs"
         return (
-            f"{', '.join(others)} {('has' if len(others) == 1 else 'have')} one: set "
-            f"BRAIN_PROJECT={others[0]}, or add ?project={others[0]}"
+            f"{', '.join(others)} {('has' if len(others) == 1 else 'have')} a job of this name: "
+            f"set BRAIN_PROJECT={others[0]}, or add ?project={others[0]}"
         )
 
     def read(self, act: Callable[[Transaction, Job], object], *, status: int = 200) -> Response:

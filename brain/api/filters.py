@@ -66,12 +66,15 @@ def parse_filter(text: str, keys: Keys, *, me: str = "") -> Filter:
             if equals and asked in keys:
                 remedy = f"write {asked}:{value}, with a colon"
                 raise BadInput(
-                    f"filter: {term!r} cannot be part of a name; {remedy}", field="filter"
+                    f"filter: {term!r} contains =, which no name contains; {remedy}", field="filter"
                 )
             words.append(term.lower())
             continue
         if key not in keys:
-            raise BadInput(f"filter: {key!r} is no key; known: {', '.join(keys)}", field="filter")
+            raise BadInput(
+                f"filter: the key {key!r} does not exist; choose one of {', '.join(keys)}",
+                field="filter",
+            )
         some = frozenset(_checked(key, one, keys[key], me) for one in rest.split(",") if one)
         values[key] = values.get(key, some) & some
     return Filter(values, tuple(words))

@@ -121,7 +121,9 @@ def envelope_of(data: bytes, content_type: str) -> wire.Envelope:
     head, *lines = [line for line in data.split(b"\n") if line.strip()] or [b""]
     if not head:
         raise BadInput(
-            "the body has no sample; start it with a line that has v and sent_at", field="body"
+            "the body is empty; begin it with a line that has v and sent_at, and add one line per "
+            "sample",
+            field="body",
         )
     first = wire.decode(head, dict[str, object])
     envelope = wire.convert(first | {"samples": []}, wire.Envelope)
@@ -207,10 +209,11 @@ def _impossible(sample: Sample) -> str | None:
     """Return why a value cannot have been measured; it would make every turn of its pool fail."""
     of = sample.place if isinstance(sample, _PLACED) else sample
     if len(of.source) > _SOURCE:
-        return f"source has {len(of.source)} characters; shorten it to {_SOURCE}"
+        return f"source has {len(of.source)} characters; shorten it to at most {_SOURCE}"
     if not 0 <= sample.sequence <= _LARGEST_COUNT:
         return (
-            f"sequence {sample.sequence} is not between 0 and {_LARGEST_COUNT}; begin a new source"
+            f"sequence {sample.sequence} is not between 0 and {_LARGEST_COUNT}; start a new "
+            "source, whose sequence begins at 0"
         )
     if isinstance(sample, HostSample):
         return _beyond(_RATES, _rates(sample), _LARGEST) or _impossible_share(sample)
@@ -282,7 +285,7 @@ def _impossible_gradients(sample: ThroughputSample) -> str | None:
     if wait is not None and wait > _LONGEST_STEP:
         return f"exchange_wait_seconds {wait:g} is longer than the step; leave it out"
     if why is not None and len(why) > _REASON:
-        return f"gns_unavailable has {len(why)} characters; shorten it to {_REASON}"
+        return f"gns_unavailable has {len(why)} characters; shorten it to at most {_REASON}"
     fields = {name: getattr(sample, name) for name in _NORMS}
     missing = [name for name, value in fields.items() if value is None]
     if len(missing) == len(fields):
@@ -356,9 +359,10 @@ def _check_whole(unzip: "zlib._Decompress | zstandard.ZstdDecompressionObj") -> 
         EOFError: the message says which of the two it is.
     """
     if not unzip.eof:
-        raise EOFError("it ends too early; send all of it")
+        raise EOFError("its end is missing")
     if unzip.unused_data:
         more = len(unzip.unused_data)
         raise EOFError(
-            f"{more} bytes follow its end; send exactly one gzip member or one zstd frame"
+            f"{more} bytes follow the end of the first gzip member or zstd frame, and only one is "
+            "allowed"
         )

@@ -188,8 +188,8 @@ class BodyBudget:
         """Take bytes of a request that holds ``held`` already; errors as in ``body``."""
         if held + count > self._shares[telemetry]:
             raise TooLarge(
-                f"the body is larger than half of body_budget_bytes {self._limit}, the "
-                "most for one request; split it",
+                f"the body is larger than half of body_budget_bytes {self._limit}, and one "
+                "request may use only half; split the request",
                 limit="body_budget_bytes",
             )
         if (

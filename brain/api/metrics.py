@@ -39,7 +39,7 @@ class Metrics:
         )
         self.memory_off = self._gauge(
             "memory_off",
-            "1 where a job has no RAM checkpoint although it asks for one",
+            "1 if a job has no RAM checkpoint although it asks for one",
             ["job", "name"],
         )
         self.memory_lasts_seconds = self._gauge(
@@ -49,7 +49,7 @@ class Metrics:
         )
         self.usage_rejected = self._gauge(
             "usage_rejected",
-            "Readings of machines that Brain ignored or mended",
+            "Readings of machines that Brain ignored or corrected",
             ["job", "name", "reason"],
         )
         self.pool_price = self._gauge(
@@ -59,11 +59,13 @@ class Metrics:
         )
         self.pool_capacity = self._gauge(
             "pool_capacity",
-            "Accelerators, or cores, that a round can divide",
+            "Accelerators, or cores, that the last round could divide among jobs",
             ["pool", "accelerator"],
         )
         self.pool_used = self._gauge(
-            "pool_used", "Accelerators, or cores, that a round granted", ["pool", "accelerator"]
+            "pool_used",
+            "Accelerators, or cores, that the last round granted to jobs",
+            ["pool", "accelerator"],
         )
         self.pool_gap = self._gauge(
             "pool_gap", "Largest share of the utility that a better division could add", ["pool"]
@@ -73,7 +75,7 @@ class Metrics:
         )
         self.pool_shares = self._gauge(
             "pool_shares",
-            "Jobs that share a pool, by the round's intent for them",
+            "Jobs that share a pool, by what the last round decided for them",
             ["pool", "outcome"],
         )
         self.undecided = self._gauge(
@@ -81,7 +83,7 @@ class Metrics:
         )
         self.database_bytes = self._gauge("database_bytes", "Bytes on disk of the database")
         self.lease_held = self._gauge(
-            "lease_held", "1 while this process is the one that decides", ["pool"]
+            "lease_held", "1 while this process makes the decisions for its pools", ["pool"]
         )
         self.degraded = self._gauge("degraded", "1 while part of the service is degraded", ["what"])
         self.streams = self._gauge("streams", "Open event streams")

@@ -112,7 +112,9 @@ class ScalerRelay:
         taken = await self._until(room, self._answered_seconds)
         ticket = self._tickets.get(id)
         if not taken or ticket is None or ticket.pool != pool:
-            raise NotFound(f"request {id}: no client waits for its answer any more; drop it")
+            raise NotFound(
+                f"no client waits for the answer to request {id} any more; drop the answer"
+            )
         ticket.parts.append(answer)
         self._bell.wake()
 

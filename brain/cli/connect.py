@@ -105,7 +105,10 @@ def gpus_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.IntRange(min=0),
         default=0,
         metavar="N",
-        help="GPUs of each replica, which sees no others; default: none, and it sees them all.",
+        help=(
+            "Number of GPUs that Brain gives to each replica alone; default: none, and each "
+            "replica sees all GPUs."
+        ),
     )(command)
 
 

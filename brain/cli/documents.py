@@ -50,13 +50,16 @@ def expect_one(verb: str, path: str | None, words: Sequence[str], options: Colle
     if path is None and not words:
         raise BadInput(f"there is nothing to {verb}; give -f FILE, or a command after --")
     if path is not None and words:
-        raise BadInput(f"{path} and the command {' '.join(words)} are two jobs; give one of them")
+        raise BadInput(
+            f"{path} and the command {' '.join(words)} describe two jobs; give only one of them"
+        )
     context = click.get_current_context()
     for option in context.command.params:
         said = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
         if path is not None and said and option.name in options:
             raise BadInput(
-                f"{option.opts[0]} describes a command after --; write it into {path} instead",
+                f"{option.opts[0]} only describes a command after --; write its value into {path} "
+                "instead",
                 field=option.name,
             )
 

@@ -294,7 +294,12 @@ def _goal(goal: str) -> tuple[str, set[str]]:
 @click.option("--replica", type=click.IntRange(min=0), help="Only this replica.")
 @click.option("--rank", type=click.IntRange(min=0), help="Only print the replica with this rank.")
 @click.option(
-    "--previous", is_flag=True, help=("Print the previous replica that ended or had this rank.")
+    "--previous",
+    is_flag=True,
+    help=(
+        "Print the replica that ended last or, with --rank, the one that had the rank before the "
+        "present replica."
+    ),
 )
 @click.option("-f", "--follow", is_flag=True, help="Keep printing until the job ends.")
 @with_client

@@ -133,7 +133,7 @@ def resize(
     "--batch",
     type=click.IntRange(min=1),
     metavar="EXAMPLES",
-    help="Examples of a step over all workers, for a script that asks for its batch.",
+    help="Global batch in examples, for a script that reads its batch from launcher.batch.",
 )
 @click.option(
     "--role", help="Only change replicas of this role (ps, worker, chief, evaluator) or group."
@@ -228,7 +228,10 @@ def find(client: BrainClient, plan: str, state: PlanState) -> PlanView:
     job, slash, generation = named.partition("/")
     found = client.send(calls.plans_of(job)).items
     if slash and not generation.isdigit():
-        raise BadInput(f"{plan!r} is neither JOB nor JOB/GENERATION", field="plan")
+        raise BadInput(
+            f"{plan!r} is neither JOB nor JOB/GENERATION; `brain plans` lists the plans",
+            field="plan",
+        )
     if slash:
         found = tuple(view for view in found if view.plan.generation == int(generation))
     if not found:
@@ -310,7 +313,10 @@ def _missed(job: JobView) -> str:
         return ""
     if plan.restores:
         return f"Rolled back by plan {plan.generation}: {plan.explanation.reason}"
-    said = f"Plan {plan.generation}, {plan_change(plan)}, fell short and stays"
+    said = (
+        f"Plan {plan.generation}, {plan_change(plan)}, fell short of its promise; the new size "
+        "stays"
+    )
     return f"{said}: {plan.outcome.detail}"
 
 

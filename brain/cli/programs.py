@@ -58,7 +58,10 @@ def installation(chosen: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that name an installation; each overrides its environment variable."""
 
     @click.option("--home", type=click.Path(path_type=Path), help="State directory ($BRAIN_HOME).")
-    @click.option("--database-url", help="SQLAlchemy URL; default: what brain up uses.")
+    @click.option(
+        "--database-url",
+        help=("SQLAlchemy URL of the database; default: the database of `brain up`."),
+    )
     @wraps(chosen)
     def wrapped(home: Path | None, database_url: str | None, **options: Any) -> None:
         # Not an argument: any user may read a process's arguments, and a URL may hold a password.

@@ -48,7 +48,7 @@ _MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
     type=click.Choice(NAMES),
     default=("brain",),
     show_default=True,
-    help="Policy that decides; several policies are compared.",
+    help="Policy that decides the sizes of jobs; repeat the option to compare several.",
 )
 @click.option(
     "--applications",
@@ -76,16 +76,16 @@ _MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
     show_default=True,
     help="Quantity that Brain optimizes.",
 )
-@click.option("--declared", is_flag=True, help="Jobs declare how long they train.")
+@click.option("--declared", is_flag=True, help="Let each job declare how long it trains.")
 @click.option(
-    "--tune", "tunes", is_flag=True, help=("Scripts use the batch size that Brain gives them.")
+    "--tune", "tunes", is_flag=True, help=("Let scripts use the batch size that Brain gives them.")
 )
 @click.option(
     "--recurring",
     is_flag=True,
     help=(
-        "Jobs of one application count as runs of one script, so later jobs learn from earlier "
-        "ones."
+        "Treat the jobs of one application as runs of one script, so that later jobs learn from "
+        "earlier ones."
     ),
 )
 @click.option(
@@ -93,7 +93,7 @@ _MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
     type=click.Path(path_type=Path),
     default=Path("simulation.html"),
     show_default=True,
-    help="HTML page with plots; - writes none.",
+    help="File for the HTML page with plots; - writes none.",
 )
 @click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table")
 def simulate(

@@ -72,10 +72,12 @@ class House:
 @click.option(
     "--slots",
     type=click.IntRange(min=1),
-    help="Offer this many × 1000 mCPU instead of this machine's CPUs.",
+    help="Number of CPUs (1000 mCPU each) to offer to jobs; default: this machine's CPUs.",
 )
 @click.option(
-    "--allow-remote-submit", is_flag=True, help="Run commands that users submit over the network."
+    "--allow-remote-submit",
+    is_flag=True,
+    help=("Let users elsewhere on the network submit commands, which run on this machine."),
 )
 @click.option(
     "--tls-certificate",
@@ -242,7 +244,7 @@ async def _sign_in(house: House, url: str) -> str:
         async with AsyncBrainClient(url, token) as client:
             return link(url, await client.send(calls.sign_in_code(house.person)))
     except (BrainError, OSError) as why:
-        return f"{how}; it cannot print one yet: {why}"
+        return f"{how}; `brain sign-in` cannot print a link yet: {why}"
 
 
 async def _submitters(home: Path, url: str) -> str:

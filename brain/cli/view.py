@@ -89,7 +89,8 @@ def apart(
     except OSError as unreadable:
         raise BadInput(
             f"the probe run cannot read {unreadable.filename or view.directory}: "
-            f"{unreadable.strerror}; run the command from a directory that you can read",
+            f"{unreadable.strerror}; give yourself read permission, or run the command from "
+            "another directory",
             field="directory",
         ) from unreadable
     words, environment = list(command), dict(document.get("environment") or {})

@@ -24,28 +24,28 @@ def main(arguments: Sequence[str]) -> Never:
     home, place = Path(arguments[0]), Path(arguments[1])
     directory, command = arguments[2], arguments[3:]
     if os.geteuid() == 0:
-        _need(landlock.LINKS, "5.19", "links in its own files mislead the service")
-        with _said("no rules of Landlock can be made"):
+        _need(landlock.LINKS, "5.19", "a job could mislead the service by links among its files")
+        with _said("Landlock's rules cannot be created"):
             rules = landlock.ruleset(_open_beside(home, place))
         _become(place)
         otherwise = (
-            f"user {os.getuid()}, as which jobs of this submitter run, needs a right to enter it "
+            f"jobs of this submitter run as user {os.getuid()}; let that user enter the directory "
             "(chmod, setfacl)"
         )
     else:
-        _need(landlock.SIGNALS, "6.12", "a job can end the service")
+        _need(landlock.SIGNALS, "6.12", "a job could end the service")
         _hide(home, place)
-        with _said("no rules of Landlock can be made"):
+        with _said("Landlock's rules cannot be created"):
             rules = landlock.ruleset(_open_beside(home, place))
         otherwise = (
-            "home and state directory of the user of `brain up` are hidden from jobs of "
-            "submitters; name another"
+            "jobs of submitters cannot see the home and the state directory of the user who runs "
+            "`brain up`; name another directory"
         )
     with _said("Landlock cannot be enforced"):
         landlock.enforce(rules)
     with _said(f"directory {directory}", f"; {otherwise}, or leave `directory` out"):
         os.chdir(directory)
-    with _said(f"user {os.getuid()}, as which jobs of this member run, cannot run {command[0]}"):
+    with _said(f"jobs of this member run as user {os.getuid()}, who cannot run {command[0]}"):
         os.execvpe(command[0], list(command), unveiled(os.environ))
     raise AssertionError
 
@@ -61,7 +61,7 @@ def _become(place: Path) -> None:
     owner = (place / "home").stat().st_uid
     found = (path for name in _DEVICES for path in Path("/dev").glob(name))
     groups = {path.stat().st_gid for path in found if path.is_char_device()} - {0}
-    with _said(f"root has no right to become user {owner} here"):
+    with _said(f"this process runs as root but may not become user {owner}"):
         os.setgroups(sorted(groups))
         os.setresgid(owner, owner, owner)
         os.setresuid(owner, owner, owner)
@@ -69,9 +69,9 @@ def _become(place: Path) -> None:
         closed = [each for each in (needed, *needed.parents) if not os.access(each, os.X_OK)]
         if closed:
             sys.exit(
-                f"user {owner}, as which jobs of this member run, cannot enter {closed[-1]}, "
-                f"where {needed} is; install Brain and have its state directory where all may "
-                "pass, such as /opt and /var/lib"
+                f"jobs of this member run as user {owner}, who cannot enter {closed[-1]} on the "
+                f"way to {needed}; move Brain and its state directory to paths that all users may "
+                "enter, such as /opt and /var/lib"
             )
 
 

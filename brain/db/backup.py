@@ -183,8 +183,8 @@ def _password(url: sa.URL) -> dict[str, str]:
 def _expect_installed(program: str) -> None:
     if shutil.which(program) is None:
         raise Unavailable(
-            f"{program} is not installed, which does this for PostgreSQL; install the client of "
-            "your server's version (Debian: apt-get install postgresql-client)"
+            f"a backup or restore of PostgreSQL needs {program}, which is not installed; install "
+            "the client of your server's version (Debian: apt-get install postgresql-client)"
         )
 
 

@@ -144,7 +144,10 @@ def _not_raised(memory: AmountAdvice | None) -> AmountAdvice | None:
     """Return the advice without more memory than is reserved, which a leak would fill as well."""
     if memory is None or not 0 < memory.reserved < memory.target:
         return memory
-    why = f"{memory.reason}; it had leaked, and a restart freed it: more would only last longer"
+    why = (
+        f"{memory.reason}; memory leaked until a restart freed it, and a larger reservation would "
+        "only take longer to fill"
+    )
     return replace(
         memory,
         low=min(memory.low, memory.reserved),
@@ -259,14 +262,19 @@ def _starved(use: RoleUse, world: WorldUse | None, reserved_millis: float) -> St
     if not full:
         return Starved(
             of=Starvation.STORAGE,
-            because=f"{waits} storage keeps processes waiting {percent(stalled)} of the time and "
-            "processors are idle: storage is too slow; more CPU or replicas would wait with it. "
-            "Copy the data to a local disk or into memory, or read larger files",
+            because=(
+                f"{waits} their processors are idle and processes wait for storage "
+                f"{percent(stalled)} of the time: storage is too slow, and more CPU or replicas "
+                "would wait, too. Copy the data to a local disk or into memory, or read larger "
+                "files"
+            ),
         )
     return Starved(
         of=Starvation.CPU,
-        because=f"{waits} their processors are at their limit: loading needs CPU before replicas; "
-        "loaders made by launcher.loader grow with it",
+        because=(
+            f"{waits} their processors are fully used: reserve more CPU for loading before you "
+            "add replicas; loaders made by launcher.loader then start more processes"
+        ),
         loader_millis=cpu.loader_millis(
             used_millis=use.known_cpu.quantile(0.5),
             idle_millis=0.0,

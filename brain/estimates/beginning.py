@@ -61,7 +61,8 @@ def first_amounts(
     without = f"; memory that leaked in {', '.join(leaky)} is left out" if leaky else ""
     return amounts, (
         f"each replica begins with {needed}, as earlier runs of its script needed "
-        f"({', '.join(use.runs)}){without}; exploring: its use will correct this"
+        f"({', '.join(use.runs)}){without}; exploring: Brain corrects the amounts once it has "
+        "measured their use"
     )
 
 

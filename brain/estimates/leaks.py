@@ -121,7 +121,10 @@ def _explanation(choice: RestartChoice, situation: Situation) -> Explanation:
         code="memory-leak",
         reason=choice.reason,
         evidence=tuple(Evidence(label=label, value=value) for label, value in facts.items()),
-        next_step="It begins at the next safe point; find what the script keeps from step to step.",
+        next_step=(
+            "The restart begins at the next safe point; find the objects that the script keeps "
+            "from step to step."
+        ),
     )
 
 

@@ -180,7 +180,7 @@ def explanation(advice: ResourceAdvice) -> Explanation:
         code="resources",
         reason=advice.reason,
         evidence=(*facts, Evidence(label="rests on", value=advice.basis)),
-        next_step="It applies while replicas run, and is verified.",
+        next_step="The change applies while replicas run; then Brain verifies its effect.",
     )
 
 

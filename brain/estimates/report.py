@@ -174,8 +174,8 @@ def _foregone(
     cost = sum(price for price in spent if price is not None) / _DAY_HOURS
     cheaper = f", {money(-cost, prices.currency)} cheaper" if cost < 0 else ""
     return (
-        f"Brain would have changed {'; '.join(said)}: {' and '.join(parts)} in the last day"
-        f"{cheaper}; it did not, because {why}"
+        f"Brain would have changed {'; '.join(said)}: {' and '.join(parts)} in the last "
+        f"day{cheaper}; Brain did not do so, because {why}"
     )
 
 
@@ -206,8 +206,10 @@ def _space_line(role: str, name: str, space: SpaceAdvice) -> ResourceLine:
         advised=space.target,
         high=1.5 * space.target,
         grade=Grade.TIGHT if space.target > space.capacity else Grade.GOOD,
-        reason=f"at most {gibibytes(space.used)} were in use, by this job and all else on its "
-        f"machine, of {gibibytes(space.capacity)}",
+        reason=(
+            f"this job and everything else on its machine used at most {gibibytes(space.used)} of "
+            f"{gibibytes(space.capacity)}"
+        ),
     )
 
 
@@ -312,7 +314,7 @@ def _headline(card: JobReport) -> str:
     if card.idle:
         idle = sum(one.replicas for one in card.idle)
         nodes = ", ".join(one.node for one in card.idle)
-        return f"{count(idle, 'replica')} on {nodes} did nothing for ten minutes; let go of them."
+        return f"{count(idle, 'replica')} on {nodes} did nothing for ten minutes; release them."
     # A cluster's other roles are not in the document, and their reservation is not read.
     known = [
         line
@@ -333,7 +335,7 @@ def _headline(card: JobReport) -> str:
     return (
         "The reservation fits what the job uses; leave it as it is."
         if known
-        else ("Nothing can be said yet.")
+        else ("Brain has not measured enough for a verdict yet.")
     )
 
 

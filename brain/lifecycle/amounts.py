@@ -107,7 +107,7 @@ def fell_short(
     for role, reserved in plan.target.amounts.items():
         after = use_in(since, sight.world, role)
         if after.readings < READINGS:
-            return "", Undetermined("its machines were not read often enough since")
+            return "", Undetermined("the job's machines were read too rarely since the change")
         before = use_in(earlier, sight.world, role) if plan.lowers_cpu else after
         less = plan.only_raises or reserved.memory_bytes < plan.current.of(role).memory_bytes
         asked = reserved if less else replace(reserved, memory_bytes=0)
@@ -159,7 +159,9 @@ def refused(tx: Transaction, plan: ScalePlan, now: datetime) -> str:
         for one in live
         if one.resources != plan.target.of(roles.get(one.id, WORKER)) and one.unenforced
     ]
-    return f"replica {kept[0].id} did not take it: {kept[0].unenforced}" if kept else ""
+    return (
+        f"replica {kept[0].id} did not take its new amounts: {kept[0].unenforced}" if kept else ""
+    )
 
 
 def overused(tx: Transaction, plan: ScalePlan, now: datetime) -> str | None:

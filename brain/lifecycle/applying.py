@@ -22,7 +22,10 @@ def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime
     if plan.state is PlanState.APPLYING and not why and shut_out(tx, plan, settings, now):
         span = duration(settings.verify_seconds)
         return _give_up(
-            tx, plan, f"its nodes had no room within {span}; the job goes on where it is", now
+            tx,
+            plan,
+            (f"the plan's nodes had no room within {span}; the job stays on its present nodes"),
+            now,
         )
     if plan.state is not PlanState.APPLYING or not why:
         return plan
@@ -39,11 +42,11 @@ def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
     decides nothing else about the job.
     """
     if plan.kind is PlanKind.RESTART and now >= plan.expires_at:
-        return "memory was to run out by now, and no safe point came"
+        return "memory was predicted to run out before now, and no safe point came"
     waited = (now - plan.updated_at).total_seconds()
     if plan.kind is not PlanKind.RESIZE or not plan.in_place or waited < settings.verify_seconds:
         return ""
-    return f"not every replica was reported to reserve it within {duration(waited)}"
+    return f"not every replica reserved the new amounts within {duration(waited)}"
 
 
 def shut_out(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) -> bool:

@@ -285,7 +285,7 @@ def compared(tx: Transaction, job: Job) -> str:
     wanted = [(want, have, unit) for want, have, unit in pairs if want]
     wants = ", ".join(quantity(want, unit) for want, _, unit in wanted)
     has = ", ".join(quantity(have, unit) for _, have, unit in wanted)
-    return f"each wants {wants}; the pool has {has}"
+    return f"each replica needs {wants}; the pool has {has}"
 
 
 def _usable(node: Node, job: Job) -> bool:

@@ -124,6 +124,6 @@ def revert(
 
 def _sentence(replicas: int) -> str:
     return (
-        f"{count(replicas, 'replica')} are copies of one program, since their workers met nobody "
-        f"by their first save ({_HOW})"
+        f"{count(replicas, 'replica')} are copies of one program, because their workers had "
+        f"connected to no other worker by their first save ({_HOW})"
     )

@@ -29,7 +29,7 @@ _GIB = 2**30
 LEAST_MEMORY, MOST_MEMORY = 16 * 2**20, 2**50
 #: Least CPU quota: a smaller one stops a process for most of each second.
 LEAST_CPU, MOST_CPU = 10, 10_000_000
-_NOTHING_RUNS = "the job has no running replicas, and its next start uses it"
+_NOTHING_RUNS = "the job has no running replicas; its next start uses the new values"
 
 
 def edit(
@@ -67,7 +67,8 @@ def edit(
     _, heading = wished(plans, job)
     if cpu_millis is memory_bytes is replicas is gpus is batch is None:
         raise BadInput(
-            "cpu_millis, memory_bytes, replicas, gpus and batch are all missing; give one at least",
+            "cpu_millis, memory_bytes, replicas, gpus and batch are all missing; give at least "
+            "one of them",
             field="cpu_millis",
         )
     at_once = job.state in EMPTY and not frozen(tx, job)
@@ -87,12 +88,14 @@ def edit(
     size, sight = asked.replicas, look(tx, job, settings=settings, now=now)
     wish = None if batch is None else asked_for(job, batch, asked.processes, sight.model)
     if asked == heading and wish in (None, wished_batch(tx, job)):
-        raise Conflict(f"job {job.document.name} is already there, or on its way")
+        raise Conflict(
+            f"job {job.document.name} already has these values, or a plan will give them to it"
+        )
     fits = room(tx, replace(job, amounts=asked.each))
     if fits < size and not at_once:
         raise Conflict(
-            f"{fits} of {count(size, 'replica')} of such amounts fit the pool {job.pool} now; "
-            "ask for less, or free some of it"
+            f"{fits} of {count(size, 'replica')} with these amounts fit the pool {job.pool} now; "
+            "ask for less, or free part of the pool"
         )
     same = size == current.replicas
     target = replace(
@@ -139,7 +142,8 @@ def _reshaped(
     if role not in (None, WORKER, *dict(heading.roles)):
         known = ", ".join((WORKER, *dict(heading.roles)))
         raise BadInput(
-            f"role {role} is neither a role nor a group of the job; it has {known}", field="role"
+            f"role {role} is neither a role nor a group of the job; the job has {known}",
+            field="role",
         )
     old = heading.of(name)
     amounts = Resources(
@@ -193,17 +197,19 @@ def _next_step(tx: Transaction, job: Job, plan: ScalePlan, settings: Settings) -
     """
     blocked = obstacle(tx, job, replace(plan, state=PlanState.APPROVED))
     if blocked:
-        return f"Nothing of it applies now: {blocked}."
+        return f"No part of the edit applies now: {blocked}."
     steps = []
     if plan.changes_resources:
         steps.append(
-            "The amounts apply now to replicas whose node can change them while they run, else "
-            "when they next start."
+            "The new amounts apply now on nodes that can change running replicas, and on other "
+            "nodes when the replicas next start."
         )
     if plan.changes_batch:
-        steps.append("The batch applies now, when the script next asks for it.")
+        steps.append("The new batch applies when the script next asks for its batch.")
         if may_act(job, settings) and job.document.optimize_mode is not OptimizeMode.MANUAL:
-            steps.append("Brain may choose another one later: only optimizeMode manual keeps it.")
+            steps.append(
+                "Brain may choose another batch later; to prevent that, set optimizeMode to manual."
+            )
     if not plan.in_place:
         steps.append("The size changes at the next safe point.")
     return " ".join(steps)

@@ -78,7 +78,9 @@ def request(
             reason="; ".join(
                 part for part in (said + (f": {why}" if why else ""), clamped) if part
             ),
-            next_step="It begins when the job runs, nothing is frozen and there is room.",
+            next_step=(
+                "The change begins once the job runs, nothing freezes it and the pool has room."
+            ),
         ),
         settings=settings,
         now=now,
@@ -104,8 +106,8 @@ def clamp(tx: Transaction, job: Job, ahead: Allocation, replicas: int) -> tuple[
     possible = [size for size in sizes if size <= fits]
     if not possible:
         raise Conflict(
-            f"{count(sizes[0], 'replica')} at least are needed and {fits} fit the pool "
-            f"{job.pool} now; free some of it, or wait"
+            f"the job needs at least {count(sizes[0], 'replica')}, but {fits} fit the pool "
+            f"{job.pool} now; free part of the pool, or wait"
         )
     size = max((size for size in possible if size <= replicas), default=possible[0])
     if size == replicas:
@@ -177,10 +179,14 @@ def rollback(
     expect_unfinished(job)
     generation, _ = standing(tx.plans.of(job.id), job)
     if plan.current == plan.target and not plan.changes_batch:
-        raise Conflict(f"plan {plan.generation} changed no size; ask for a size instead")
+        raise Conflict(
+            f"plan {plan.generation} changed no size, so there is none to return to; ask for a "
+            "size with `brain resize`"
+        )
     if plan.generation != generation:
         raise Conflict(
-            f"plan {plan.generation} is not what stands ({generation} is); ask for a size instead"
+            f"plan {plan.generation} is not in force (plan {generation} is); ask for a size with "
+            "`brain resize`"
         )
     reason = f"{by} rolled {plan_change(plan)} back" + (f": {why}" if why else "")
     active = tx.plans.active(job.id)
@@ -245,8 +251,8 @@ def expect_workers(asked: Allocation) -> None:
     """Raise BadInput for a size that leaves no worker beside the other roles."""
     if asked.roles and asked.workers < 1:
         raise BadInput(
-            f"replicas {asked.replicas} counts all roles, and leaves no worker beside "
-            f"{others(asked.roles)} of others; ask for {others(asked.roles) + 1} at least",
+            f"replicas {asked.replicas} counts all roles, and {asked.replicas} replicas of other "
+            f"roles leave no worker; ask for at least {others(asked.roles)}",
             field="replicas",
         )
 

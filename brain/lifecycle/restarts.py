@@ -69,13 +69,13 @@ def unfreed(
     """
     world, applied = sight.world, plan.updated_at
     if world is None or world.epoch != plan.outcome.epoch:
-        return ran_out(tx, plan), Undetermined("its new world was lost")
+        return ran_out(tx, plan), Undetermined("the world after the restart was lost")
     hosts = tx.telemetry.hosts(plan.job, since=world.formed_at - RECENT)
     before = use_in([one for one in hosts if one.measured_at <= world.formed_at], world, WORKER)
     after = use_in([one for one in hosts if one.measured_at > applied], world, WORKER)
     used, was = after.memory_bytes, before.memory_bytes
     if after.readings < READINGS or used is None:
-        return "", Undetermined("its memory was not read often enough since")
+        return "", Undetermined("the job's memory was read too rarely since the restart")
     if was is None or used <= FULL * was:
         return "", sight.present
     return (

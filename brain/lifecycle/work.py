@@ -34,7 +34,7 @@ from brain.types.world import World
 
 #: Kind of the stored list of declared and actual work of earlier runs of the script, oldest first.
 KIND = "finished-runs/1"
-_AGAIN = "as long as so far"
+_AGAIN = "assumed to last as long again"
 _HOUR = 3600.0
 
 
@@ -148,9 +148,13 @@ def still_to_come(
     if said is None:
         if job.document.epochs is None or usual.known:
             return usual if usual.known else by_age
-        return replace(by_age, basis=f"{_AGAIN}: no run told how long an epoch is")
+        return replace(by_age, basis=f"{_AGAIN}: no run reported the length of an epoch")
     if said.in_examples and not counted:
-        return usual if usual.known else replace(by_age, basis=f"{_AGAIN}: its batch was not seen")
+        return (
+            usual
+            if usual.known
+            else replace(by_age, basis=(f"{_AGAIN}: the job's batch was not measured"))
+        )
     done, each = progress(said.in_examples)
     found = remaining(
         done=done,
@@ -164,7 +168,9 @@ def still_to_come(
         return usual if usual.known and not found.known else found
     if found.known and not usual.known and job.document.optimize_mode is OptimizeMode.CLUSTER:
         return found
-    untested = replace(by_age, basis=f"{_AGAIN}: no declaration was tested")
+    untested = replace(
+        by_age, basis=(f"{_AGAIN}: no earlier run shows whether declarations are true")
+    )
     return min(found, usual if usual.known else untested, key=lambda one: one.seconds)
 
 

@@ -263,7 +263,7 @@ def _lost(tx: Transaction, job: Job, report: WorldReport, settings: Settings, no
         return end(tx, job, JobState.FAILED, why, now, exit_code=report.exit_code)
     state = JobState.DEGRADED if job.state is not JobState.STARTING else job.state
     return move_job(
-        tx, job, state, f"{why}; it goes on from its checkpoint", now, failures=failures
+        tx, job, state, f"{why}; the job continues from its checkpoint", now, failures=failures
     )
 
 
@@ -357,12 +357,12 @@ def _all_gone(tx: Transaction, job: Job, replicas: Sequence[Replica], now: datet
     failures = job.failures + was_alive
     limit = job.document.restarts.limit
     if failures > limit:
-        why = f"lost {failures} times, more than restarts.limit {limit}"
+        why = f"the job was lost {failures} times, more than restarts.limit {limit}"
         job = move_job(tx, job, job.state, job.reason, now, failures=failures)
         return end(tx, job, JobState.FAILED, why, now)
     state = job.state if job.state is JobState.STARTING else JobState.DEGRADED
     how = "never began" if last.exit is ReplicaExit.CANCELLED else "was lost"
-    why = f"replica {last.id} {how}; another is started from the checkpoint"
+    why = f"replica {last.id} {how}; another one starts from the checkpoint"
     return move_job(tx, job, state, why, now, failures=failures)
 
 

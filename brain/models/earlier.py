@@ -106,10 +106,10 @@ def inherited(
     names = f"{count(len(runs), 'earlier run')} ({', '.join(dict.fromkeys(r.name for r in runs))})"
     if abs(away) > _ANOTHER * math.hypot(known.apart, weights.sum() ** -0.5):
         pace = f"{math.exp(away):.2g} times" if away > 0 else f"1/{math.exp(-away):.2g} of"
-        return _refused(f"{names}: a step takes {pace} theirs")
+        return _refused(f"not used: {names}, because a step takes {pace} the time of their steps")
     worst, spread = max(misses, key=lambda pair: abs(pair[0] - away) / pair[1])
     if abs(worst - away) > _ANOTHER * math.hypot(known.apart, spread):
-        return _refused(f"{names}: it scales otherwise than they did")
+        return _refused(f"not used: {names}, because this run scales differently")
     level = away * weights.sum() / (weights.sum() + known.apart**-2)
     found = {kind: _moved(seen, level, known.apart) for kind, seen in known.observations.items()}
     return Inherited(

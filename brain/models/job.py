@@ -291,8 +291,8 @@ class JobModel:
             seen = max(point.replicas for point in self.points)
             if self.surprised:
                 return Undetermined(
-                    f"recent worlds missed their forecasts, so no size above {seen} is predicted; "
-                    "measure it again at the sizes it had",
+                    "recent worlds missed their forecasts, so Brain predicts no size above "
+                    f"{seen}; measure the job again at sizes that it had",
                     code="surprised",
                 )
             return Undetermined(

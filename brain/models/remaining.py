@@ -277,5 +277,5 @@ def _as_long_again(elapsed_seconds: float, why: str) -> Remaining:
         low_seconds=expected * _SHARES[0],
         high_seconds=expected * _SHARES[1],
         known=False,
-        basis=f"as long as so far: {why}",
+        basis=f"assumed to last as long again: {why}",
     )

@@ -108,9 +108,8 @@ def unspread(replicas: int, batches: Batches, terms: SpeedTerms) -> Undetermined
     if batches.spread(copies_of(replicas, terms)):
         return None
     return Undetermined(
-        f"no batch up to {batches.top:g} gives each of {count(replicas, 'replica')} the "
-        f"{batches.smallest_local:g} that a worker takes at least; take fewer replicas, or raise "
-        "batch.globalMax",
+        f"no batch up to {batches.top:g} gives each worker of {count(replicas, 'replica')} at "
+        f"least {batches.smallest_local:g} examples; take fewer replicas, or raise batch.globalMax",
         code="no-batch",
     )
 

@@ -118,7 +118,7 @@ def _reason(model: JobModel, wish: BatchWish, won: float) -> str:
     reason = f"{_told(wish, model.present)}: {change(won)} goodput expected"
     if wish.learning_rate_scale != 1:
         worth = percent(_worth(model, wish.global_size))
-        reason += f", each example worth {worth} of one of the first batch"
+        reason += f", and each example counts {worth} of an example of the first batch"
     return reason
 
 
@@ -239,9 +239,9 @@ def _trial(situation: Situation, model: JobModel, standing: BatchWish) -> BatchC
     )
     if any(taken(wish, point) for point in model.points if point.replicas == situation.replicas):
         return None
-    doubt = f"{percent(trial.learned)} of the doubt about {count(size, 'replica')}"
+    doubt = f"{percent(trial.learned)} of the uncertainty about {count(size, 'replica')}"
     what = f"{_micro(asked.accumulation)} of {wish.local_most} examples"
-    reason = f"{what} for a while: that takes {doubt} away"
+    reason = f"{what} for two minutes, because this trial removes {doubt}"
     return BatchChoice(wish=wish, reason=reason, trial=size)
 
 

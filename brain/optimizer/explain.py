@@ -80,12 +80,16 @@ def _next_step(situation: Situation) -> str:
     job = situation.job
     if job.advise_only:
         return (
-            f"Brain only advises on this job: {job.advise_only}. Approve or reject it. "
+            f"Brain only advises on this job: {job.advise_only}. Approve or reject the plan. "
             f"`brain lift-advise-only {job.document.name}` lets Brain act again."
         )
     return {
-        PolicyMode.AUTO: "It begins at the next safe point, and is verified by measuring.",
-        PolicyMode.APPROVE: "Approve or reject it; once applied it is verified by measuring.",
+        PolicyMode.AUTO: (
+            "The change begins at the next safe point; then Brain verifies it by measuring."
+        ),
+        PolicyMode.APPROVE: (
+            "Approve or reject the plan; once it is applied, Brain verifies it by measuring."
+        ),
         PolicyMode.SHADOW: "Recorded only: the policy mode is shadow.",
         PolicyMode.OFF: "",
     }[situation.mode]
@@ -122,7 +126,7 @@ def _evidence(
 def _servers(servers: Sequence[ParameterServer]) -> str:
     busy = ", ".join(percent(one.busy) for one in servers)
     hot = hot_server(servers)
-    said = "" if hot is None else f"; server {hot} holds the others up"
+    said = "" if hot is None else f"; server {hot} delays the others"
     return f"{len(servers)}, which use {busy} of what they reserve{said}"
 
 
@@ -135,7 +139,7 @@ def _alternatives(situation: Situation, choice: Choice) -> list[Alternative]:
     reasons = dict(choice.why_not)
     if choice.replicas != situation.replicas:
         better = change(worth(situation, choice.replicas))
-        reasons[situation.replicas] = f"{better} is left on the table"
+        reasons[situation.replicas] = f"staying would forgo a gain of {better}"
     reasons.pop(choice.replicas, None)
     near = sorted(reasons, key=lambda size: (abs(math.log(size / situation.replicas)), size))
     return [

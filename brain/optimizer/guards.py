@@ -43,7 +43,9 @@ def left_to_people(situation: Situation) -> Hold | None:
         return None
     return Hold(
         code="off" if off else "manual",
-        reason="policy.mode is off" if off else "optimizeMode is manual: only people propose",
+        reason="policy.mode is off"
+        if off
+        else ("optimizeMode is manual, so only people change the size"),
         short="Brain proposes nothing for this job",
         next_step="Ask for a size with `brain resize`, or change the mode.",
     )
@@ -57,8 +59,8 @@ def not_running(situation: Situation) -> Hold | None:
     return Hold(
         code="suspended",
         reason=f"the job is {job.state} and was asked to {job.intent}",
-        short="the job is not meant to run",
-        next_step="Brain looks at the job again once it is resumed.",
+        short="the job is to stop",
+        next_step="Brain decides about the job again once you resume it.",
     )
 
 
@@ -83,14 +85,17 @@ def under_way(situation: Situation) -> Hold | None:
     what = f"plan {plan.generation}, {plan_change(plan)},"
     waits = {
         PlanState.PROPOSED: ("waits for approval", "Approve or reject it."),
-        PlanState.APPROVED: ("waits to begin", "It begins as soon as nothing is in the way."),
-        PlanState.APPLYING: ("is being applied", "It is applied once the new world steps."),
-        PlanState.APPLIED: ("is being verified", "It is judged after enough steps."),
+        PlanState.APPROVED: ("waits to begin", "The plan begins as soon as nothing prevents it."),
+        PlanState.APPLYING: (
+            "is being applied",
+            ("The plan is applied once the new world makes steps."),
+        ),
+        PlanState.APPLIED: ("is being verified", "Brain evaluates the plan after enough steps."),
     }
     said, next_step = waits[plan.state]
     if situation.obstacle is not None:
         asked = "Approve or reject it. " if plan.state is PlanState.PROPOSED else ""
-        next_step = f"{asked}It begins once this no longer holds: {situation.obstacle}."
+        next_step = f"{asked}The plan begins once this obstacle is gone: {situation.obstacle}."
     return Hold(
         code="plan-active",
         reason=f"{what} {said}",
@@ -109,8 +114,8 @@ def undistributed(situation: Situation) -> Hold | None:
         short="its replicas would be copies of one program",
         next_step=(
             "Let the script join a process group (torch.distributed, accelerate, Lightning …) and "
-            "submit it again; or say `independent: true` where replicas are meant to do work of "
-            "their own."
+            "submit it again; or declare `independent: true` if each replica does work of its own "
+            "on purpose."
         ),
     )
 
@@ -127,7 +132,7 @@ def stale(situation: Situation) -> Hold | None:
     return Hold(
         code="no-steps" if age is None else "stale-telemetry",
         reason=f"{seen} for {duration(since)}, more than {duration(limit)}",
-        short="nothing is changed on stale telemetry",
+        short="without recent telemetry, Brain changes nothing",
         next_step="See the job's log and `brain doctor`; Brain decides again when samples arrive.",
     )
 
@@ -139,7 +144,7 @@ def degraded(situation: Situation) -> Hold | None:
     return Hold(
         code="degraded",
         reason=f"the job is {situation.job.state}: {situation.job.reason}",
-        short="its world is not whole",
+        short="its world is incomplete",
         next_step="Brain decides again when the world is complete.",
     )
 
@@ -164,7 +169,7 @@ def unmeasured(situation: Situation) -> Hold | None:
         return Hold(
             code=unknown.code,
             reason=str(unknown),
-            short="the present size is not measured yet",
+            short="the present size has not been measured yet",
             next_step="Brain decides as soon as enough steps are measured.",
         )
     return None
@@ -180,7 +185,7 @@ def unsaved(situation: Situation) -> Hold | None:
     return Hold(
         code="no-checkpoint",
         reason=f"a resize would lose {lost} of work: no checkpoint was seen",
-        short="it would lose its work",
+        short="a resize would lose the job's work",
         next_step="Let the script save, or declare `checkpoint` in the job document.",
     )
 
@@ -192,8 +197,8 @@ def returned(situation: Situation) -> Hold | None:
         return None
     return Hold(
         code=RETURNED,
-        reason=f"Brain did not look at it for {duration(since)}, more than {duration(limit)}",
-        short="the first look after an absence decides nothing",
+        reason=f"Brain did not evaluate the job for {duration(since)}, more than {duration(limit)}",
+        short="Brain decides nothing in its first turn after a pause",
         next_step="Brain decides at its next turn.",
     )
 
@@ -207,8 +212,11 @@ def flapping(situation: Situation) -> Hold | None:
         return None
     return Hold(
         code="flapping",
-        reason=f"{count(made, 'change')} within the hour, {most} are the most",
-        short="it was changed too often lately",
+        reason=(
+            f"{count(made, 'change')} within the last hour, and {most} are the most that Brain "
+            "makes"
+        ),
+        short="the job was changed too often in the last hour",
         next_step="Brain decides again when the oldest change is an hour old.",
     )
 
@@ -252,7 +260,9 @@ def dwelling(situation: Situation) -> Hold | None:
         dwell = RAMP_RESTARTS * situation.restart_seconds
     return Hold(
         code="dwell",
-        reason=f"its world changed {duration(since)} ago, it is left alone for {duration(dwell)}",
+        reason=(
+            f"its world changed {duration(since)} ago; Brain waits {duration(dwell)} after a change"
+        ),
         short="the last change is too recent",
         next_step=f"Brain decides again in {duration(dwell - since)}.",
     )

@@ -72,7 +72,10 @@ def choose_restart(leak: Leak) -> RestartChoice:
     if leak.ends_seconds is not None and leak.ends_seconds < left.low:
         return _no(f"{lasts}, after the run ends in {duration(leak.ends_seconds)}")
     if save is None:
-        return _no(f"{lasts}; the script's saves were not seen twice, so no safe point is foreseen")
+        return _no(
+            f"{lasts}; Brain has not yet seen the script save twice, so it cannot predict a safe "
+            "point"
+        )
     lead = _SAVES * save + leak.restart_seconds + _DECIDES_SECONDS
     if leak.saved_seconds + left.low < save:
         return _no(
@@ -80,7 +83,7 @@ def choose_restart(leak: Leak) -> RestartChoice:
         )
     early = left.low > lead
     if early and not leak.asks:
-        return _no(f"{lasts}; a restart is worth it {duration(lead)} before that at the earliest")
+        return _no(f"{lasts}; a restart pays at the earliest {duration(lead)} before that")
     whole = leak.age_seconds + left.value
     planned = leak.restart_seconds * whole / (whole - min(left.value, lead))
     crash = leak.heal_seconds + (0.0 if leak.keeps_work else save / 2)

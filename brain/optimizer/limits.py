@@ -55,11 +55,16 @@ def _broken(situation: Situation, size: int) -> str | None:
         late *= 1 + _MARGIN
     if limits.deadline_seconds is not None and late > limits.deadline_seconds:
         left = duration(max(0.0, limits.deadline_seconds))
-        return f"{duration(late)} to go at 80 %, the deadline is in {left}"
+        return (
+            f"with a probability of 80 % the job ends within {duration(late)}, but the deadline "
+            f"is in {left}"
+        )
     needs = size * (expected + change_seconds)
     if limits.replica_seconds is not None and needs > limits.replica_seconds:
         left = duration(max(0.0, limits.replica_seconds))
-        return f"{duration(needs)} of replicas to go, the budget has {left}"
+        return (
+            f"the job still needs {duration(needs)} of replica time, but the budget has {left} left"
+        )
     return None
 
 

@@ -46,7 +46,7 @@ def fits_devices(situation: Situation) -> Situation:
 
 def not_in_vain(situation: Situation) -> Situation:
     """Exclude sizes that fell short lately."""
-    why = "it fell short of its promise within the last 6 h"
+    why = "this size fell short of its promise within the last 6 h"
     return situation.without(situation.disappointed, why)
 
 
@@ -103,7 +103,10 @@ def not_back(situation: Situation) -> Situation:
 def _feigned(situation: Situation, size: int) -> str | None:
     if size not in situation.left_lately or worth(situation, size) > _BACK:
         return None
-    return f"it was left within the hour; {change(_BACK)} would bring it back"
+    return (
+        "Brain left this size less than an hour ago, and returns only for a gain above "
+        f"{change(_BACK)}"
+    )
 
 
 #: Narrowings for a job that is a pool of its own.

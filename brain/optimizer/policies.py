@@ -51,10 +51,13 @@ class Efficient:
         needed = (size / situation.replicas) ** EXPONENT
         factor = situation.predict(size).examples_per_second / situation.rate
         if size > situation.replicas and factor < needed:
-            return f"{ratio(factor)} expected, {ratio(needed)} would pay for the replicas"
+            return f"{ratio(factor)} expected, but only {ratio(needed)} would pay for the replicas"
         if size < situation.replicas and factor < needed:
-            return f"keeps {percent(factor)} only; {percent(needed)} would be worth it"
-        return f"{count(best, 'replica')} promise more for their price"
+            return (
+                f"keeps only {percent(factor)} of the throughput; the saving is worth it from "
+                f"{percent(needed)} on"
+            )
+        return f"{count(best, 'replica')} give more throughput for their price"
 
     def _stay(self, situation: Situation, scores: Mapping[int, float]) -> Choice:
         present = situation.replicas
@@ -65,7 +68,7 @@ class Efficient:
             share = situation.predict(second).examples_per_second / situation.rate
             reason = f"{now}; the next best size, {second}, would make {ratio(share)} of that"
         elif len(situation.sizes) > 1:
-            reason = f"{now}; no other size can be predicted from what was seen"
+            reason = f"{now}; no other size can be predicted from the measurements"
         else:
             reason = f"{now}, the only size possible now"
         return Choice(
@@ -132,9 +135,9 @@ class WorthARestart:
         gain = max(worth(situation, size), advantage)
         cost = duration(situation.restart_seconds)
         if hoped < limits.minimum_gain:
-            why = f"{change(hoped)} expected, a restart needs {change(limits.minimum_gain)}"
+            why = f"{change(hoped)} expected, but a restart needs {change(limits.minimum_gain)}"
         elif advantage < _LEAST_ADVANTAGE:
-            why = f"{change(hoped)} with {count(size, 'replica')} is hardly worth them"
+            why = f"{change(hoped)} hardly pays for {count(size, 'replica')}"
         elif situation.restart_seconds / gain > limits.payback_seconds:
             pays = duration(situation.restart_seconds / gain)
             why = f"{change(gain)} pays for a restart of {cost} after {pays}, "
@@ -148,7 +151,10 @@ class WorthARestart:
             replicas=situation.replicas,
             code="not-worth-restart",
             reason=why,
-            next_step="Brain looks again every turn; more time to come may make it worth it.",
+            next_step=(
+                "Brain decides again every turn; with more remaining time the restart may be "
+                "worth it."
+            ),
             why_not=(*choice.why_not, (choice.replicas, "not worth a restart")),
         )
 

@@ -51,7 +51,11 @@ class Untenable:
 
     def by(self, size: str, rate: str) -> str:
         """Return the reason to take ``size``, whose throughput is ``rate``."""
-        does = "would keep it" if self.kept else "would come nearest, none would keep it"
+        does = (
+            "would keep the limit"
+            if self.kept
+            else ("would come nearest, because no size keeps the limit")
+        )
         return f"{self.why}; {size} {does}, at {rate}"
 
 
@@ -121,7 +125,7 @@ class Situation:
     #: trained so far.
     end_known: bool = False
     #: The reason for the time left, in a few words.
-    remaining_basis: str = "as long as so far"
+    remaining_basis: str = "assumed to last as long again"
     limits: WorkLimits | None = None
     #: Sizes that fell short lately, with the fewest nodes of each; 1 if no nodes were named.
     disappointed: Mapping[int, int] = field(default_factory=dict)
@@ -260,8 +264,8 @@ class Situation:
         if self.sharded is not None and not self.sharded.fits(replicas):
             most, whole = self.sharded.most(replicas), self.sharded.capacity_bytes
             return (
-                f"its state is sharded over its workers: each may hold {gibibytes(most)} there, of "
-                f"the {gibibytes(whole)} of its device"
+                "its state is sharded over its workers: at this size each may hold "
+                f"{gibibytes(most)}, and its device has {gibibytes(whole)}"
             )
         if self.device_examples is None or self.model is None:
             return None
@@ -269,8 +273,8 @@ class Situation:
         if runs is None or (held := runs.local_batch) <= self.device_examples * (1 + _ROUNDING):
             return None
         return (
-            f"each worker would hold {held:.0f} examples there, and {self.device_examples:.0f} "
-            "surely fit its device"
+            f"at this size each worker would hold {held:.0f} examples, but only "
+            f"{self.device_examples:.0f} are known to fit its device"
         )
 
     def gain(self, replicas: int) -> float | None:

@@ -76,8 +76,8 @@ def free_trial(situation: Situation, others: Iterable[int]) -> str | None:
     one = trial.configuration
     return (
         f"Two minutes with {one.accumulation} micro-batch{'es' * (one.accumulation != 1)} of "
-        f"{one.local_batch:.0f} examples a step would take {percent(trial.learned)} of the doubt "
-        f"about {count(size, 'replica')} away, and cost no restart."
+        f"{one.local_batch:.0f} examples a step would remove {percent(trial.learned)} of the "
+        f"uncertainty about {count(size, 'replica')}, without a restart."
     )
 
 

@@ -1,4 +1,4 @@
-"""Ports of the core: stores and a clock.
+"""Interfaces to everything that the core stores, times or traces; adapters implement them.
 
 The stores can only be reached through a transaction. The code that opens a transaction owns it:
 leaving the block commits everything, an exception undoes everything, and adapters never commit by
@@ -101,7 +101,7 @@ class Transaction(Protocol):
 
 
 class Stores(Protocol):
-    """All stores, reached by transactions."""
+    """The storage of one Brain; all reading and writing happens in transactions."""
 
     def transaction(self, *, read_only: bool = False) -> AbstractContextManager[Transaction]:
         """Open a transaction.

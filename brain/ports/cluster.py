@@ -38,11 +38,11 @@ class WorldStore(Protocol):
     """Worlds and replicas, as coordinators and scalers observed them."""
 
     def put(self, world: World) -> None:
-        """Store or replace the world of (job, epoch)."""
+        """Store a world, or replace the stored world of the same job and epoch."""
         ...
 
     def latest(self, job: JobId) -> World | None:
-        """Return the world of the highest epoch."""
+        """Return the job's world with the highest epoch; None if no world has formed yet."""
         ...
 
     def of(self, job: JobId) -> Sequence[World]:
@@ -50,11 +50,15 @@ class WorldStore(Protocol):
         ...
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
-        """Read worlds and replicas of these jobs at once, for the queries that follow."""
+        """Read the worlds and replicas of all these jobs with few statements; later queries about
+        these jobs in the same transaction then need no statement of their own.
+        """
         ...
 
     def put_replicas(self, job: JobId, replicas: Iterable[Replica]) -> None:
-        """Store or replace replicas by (job, role, id); other replicas stay."""
+        """Store replicas, or replace the stored ones of the same job, role and id; other replicas
+        stay.
+        """
         ...
 
     def replicas(self, job: JobId) -> Sequence[Replica]:
@@ -69,22 +73,24 @@ class WorldStore(Protocol):
 
 
 class NodeStore(Protocol):
-    """Nodes as their scalers last described them."""
+    """The nodes of all pools, each as its scaler last registered it."""
 
     def put(self, node: Node) -> None:
-        """Store or replace a node by name."""
+        """Store a node, or replace the stored node of the same name."""
         ...
 
     def of(self, pool: PoolName | None = None) -> Sequence[Node]: ...
 
     def page(self, *, after: Place | None, size: int, order: Order = NODES) -> Sequence[Node]:
-        """Return up to ``size`` nodes behind the place ``after``, by name by default."""
+        """Return at most ``size`` nodes that follow the row ``after`` in the order, which is by
+        name unless given; without ``after``, the first ones.
+        """
         ...
 
     def pools(self) -> Sequence[PoolName]: ...
 
     def get(self, name: NodeName) -> Node:
-        """Return one node.
+        """Return the node of this name.
 
         Raises:
             UnknownNode: no node of this name has registered.
@@ -96,11 +102,11 @@ class FreezeStore(Protocol):
     """Freezes, with the people who set them."""
 
     def put(self, freeze: Freeze) -> None:
-        """Store a freeze; it replaces one of the same scope and target."""
+        """Store a freeze; it replaces the stored freeze of the same scope and target."""
         ...
 
     def remove(self, scope: str, target: str) -> bool:
-        """Remove a freeze; return False if nothing was frozen."""
+        """Remove the freeze of a scope and target; return False if there was none."""
         ...
 
     def all(self) -> Sequence[Freeze]: ...

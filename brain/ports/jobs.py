@@ -30,7 +30,7 @@ class JobStore(Protocol):
         ...
 
     def read_ahead(self, ids: Collection[str]) -> None:
-        """Read these jobs at once, for the queries by id that follow.
+        """Read all these jobs with one statement, so that later queries by their ids need none.
 
         Reading ahead never changes the answer of a query.
         """
@@ -52,11 +52,15 @@ class JobStore(Protocol):
         ...
 
     def page(self, *, after: Place | None, size: int, order: Order = JOBS) -> Sequence[Job]:
-        """Return up to ``size`` jobs behind the place ``after``, newest first by default."""
+        """Return at most ``size`` jobs that follow the row ``after`` in the order, which is newest
+        first unless given; without ``after``, the first ones.
+        """
         ...
 
     def fitted(self, kind: str, *, among: int) -> Sequence[Job]:
-        """Return those of the newest ``among`` jobs that have a fit of a kind, newest first."""
+        """Return, newest first, the jobs with a stored fit of ``kind`` among the newest ``among``
+        jobs.
+        """
         ...
 
     def projects(self, name: str) -> Sequence[str]:
@@ -93,7 +97,7 @@ class PlanStore(Protocol):
         ...
 
     def get(self, job: JobId, generation: int) -> ScalePlan:
-        """Return one plan.
+        """Return the job's plan with this generation.
 
         Raises:
             UnknownPlan: the job has no plan of this generation.
@@ -105,11 +109,15 @@ class PlanStore(Protocol):
         ...
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
-        """Read plans and decisions of these jobs at once, for the queries that follow."""
+        """Read the plans and decisions of all these jobs with few statements; later queries about
+        these jobs in the same transaction then need no statement of their own.
+        """
         ...
 
     def active(self, job: JobId) -> ScalePlan | None:
-        """Return the job's active plan; None if it has none."""
+        """Return the plan that may still change the job (at most one is active); None if there is
+        none.
+        """
         ...
 
     def page(self, *, after: Place | None, size: int, order: Order = PLANS) -> Sequence[ScalePlan]:
@@ -119,7 +127,9 @@ class PlanStore(Protocol):
         ...
 
     def decide(self, job: JobId, recommendation: Recommendation) -> None:
-        """Store ``recommendation`` as the latest decision about a job, change or hold."""
+        """Store the latest decision about a job: a change or a hold. It replaces the earlier
+        decision.
+        """
         ...
 
     def decision(self, job: JobId) -> Recommendation | None:

@@ -10,7 +10,7 @@ from brain.types.record import AuditEntry, Event, Token
 
 
 class EventStore(Protocol):
-    """Events, in one order for every reader."""
+    """Events of jobs and pools; every reader sees them in the same order."""
 
     def add(self, event: Event) -> Event:
         """Append an event and return it with its id. Ids rise in the order of commits."""
@@ -26,14 +26,16 @@ class EventStore(Protocol):
 
 
 class AuditStore(Protocol):
-    """Every action, automatic ones too; append-only."""
+    """The log of all actions of people and of Brain itself; entries are never changed."""
 
     def add(self, entry: AuditEntry) -> AuditEntry:
         """Append an entry and return it with its id."""
         ...
 
     def page(self, *, after: Place | None, size: int, order: Order = AUDIT) -> Sequence[AuditEntry]:
-        """Return up to ``size`` entries behind the place ``after``, newest first by default."""
+        """Return at most ``size`` entries that follow the row ``after`` in the order, which is
+        newest first unless given; without ``after``, the first ones.
+        """
         ...
 
 
@@ -120,7 +122,7 @@ class AccessStore(Protocol):
         ...
 
     def forget_answers(self, *, before: datetime) -> int:
-        """Delete stored answers and codes older than ``before``."""
+        """Delete stored answers and sign-in codes that were stored before ``before``."""
         ...
 
     def put_secrets(self, job: JobId, sealed: bytes) -> None:

@@ -18,7 +18,7 @@ from brain.types.telemetry import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesBucket:
-    """One bucket of a series: of a metric over time, downsampled for a pixel width."""
+    """One point of a series: the mean, lowest and highest reading in an interval."""
 
     at: datetime
     mean: float
@@ -38,7 +38,7 @@ class SampleBatch:
 
 @dataclass(frozen=True, slots=True)
 class SeriesStretch:
-    """A metric from one instant to another."""
+    """The metric to read, and the interval from one instant (included) to another (excluded)."""
 
     metric: str
     since: datetime
@@ -68,7 +68,7 @@ class TelemetryStore(Protocol):
         ...
 
     def add_all(self, batches: Sequence[SampleBatch]) -> Sequence[Receipt]:
-        """Do ``add`` for each batch in order; return one receipt per batch.
+        """Store several batches as ``add`` does, in order; return one receipt for each batch.
 
         Batches of new samples are written together, which costs far less than one at a time.
         """
@@ -106,17 +106,19 @@ class TelemetryStore(Protocol):
         ...
 
     def hosts(self, job: JobId, *, since: datetime) -> Sequence[HostSample]:
-        """Return the host samples that belong to a job, oldest first."""
+        """Return the samples of machines on which a job runs or ran, oldest first."""
         ...
 
     def losses(self, job: JobId) -> TelemetryLosses:
-        """Return the gaps between sequence numbers, and the drops that senders reported."""
+        """Return the telemetry that a job lost: gaps in sequence numbers, and drops that senders
+        reported.
+        """
         ...
 
     def lines(
         self, asked: Mapping[JobId, SeriesStretch], *, points: int
     ) -> Mapping[JobId, Sequence[SeriesBucket]]:
-        """Return ``series`` of many jobs at once; jobs without points are left out."""
+        """Return one series per job, as ``series`` defines it; jobs without points are left out."""
         ...
 
     def series(
@@ -162,11 +164,13 @@ class FitStore(Protocol):
     """The latest fit per job and kind."""
 
     def put(self, fit: StoredFit) -> None:
-        """Replace the fit of this job and kind."""
+        """Store a fit; it replaces the stored fit of the same job and kind."""
         ...
 
     def read_ahead(self, jobs: Collection[JobId], kind: str) -> None:
-        """Read the fits of one kind of these jobs at once, for the queries that follow."""
+        """Read the fits of one kind of all these jobs with one statement, so that later queries
+        about these jobs need none.
+        """
         ...
 
     def get(self, job: JobId, kind: str) -> StoredFit | None:

@@ -66,4 +66,6 @@ def _end(provider: TracerProvider) -> None:
     last.start()
     last.join(FLUSH_SECONDS)
     if last.is_alive():
-        _log.warning("the collector of traces does not answer; the last spans are lost")
+        _log.warning(
+            "the OpenTelemetry collector does not answer; the spans since the last answer are lost"
+        )

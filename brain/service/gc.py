@@ -48,10 +48,13 @@ def _lines(home: Path, *, dry_run: bool) -> Iterator[str]:
         size = _mib(sum(job.size_bytes for job in gone))
         yield f"{'would delete' if dry_run else 'deleted'} the directories of {jobs}, {size}"
         if dry_run:
-            yield f"the database has {_mib(stores.free_bytes())} to give back"
+            yield f"the database can free {_mib(stores.free_bytes())}"
             return
         freed = _shrink(home, stores)
-        yield f"the database gave {_mib(freed)} back, {_mib(stores.free_bytes())} are left in it"
+        yield (
+            f"the database freed {_mib(freed)}; {_mib(stores.free_bytes())} of unused space are "
+            "left in it"
+        )
 
 
 def _shrink(home: Path, stores: SqlStores) -> int:

@@ -148,7 +148,10 @@ class Ticker:
                 for pool in self._held:
                     tx.leases.release(pool, self._holder)
         except Unavailable as gone:
-            _log.warning("leases stay until they expire: %s", gone.in_full)
+            _log.warning(
+                "the leases of pools cannot be released and last until they expire: %s",
+                gone.in_full,
+            )
 
     def tick(self) -> None:
         """Run one turn for every pool."""
@@ -226,7 +229,7 @@ class Ticker:
     def _tell_bugs(self, pool: PoolName, done: cycle.Turn) -> int:
         """Log the bugs that a turn worked around, each once while it lasts; return their number."""
         bugs = {f"job {job}": bug for job, bug in done.undecided.items()}
-        bugs |= {f"what its jobs share ({n})": bug for n, bug in enumerate(done.bugs, 1)}
+        bugs |= {f"the division of the pool ({n})": bug for n, bug in enumerate(done.bugs, 1)}
         told = {what: f"{what}: {type(bug).__name__}: {bug}" for what, bug in bugs.items()}
         for what, sentence in told.items():
             if sentence not in self._told.get(pool, frozenset()):

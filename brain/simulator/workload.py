@@ -241,7 +241,10 @@ def _document(row: _Row, documents: Documents | None) -> JobDocument | None:
     if not path:
         return None
     if documents is None:
-        raise row.bad("document", "cannot be read here; leave it out")
+        raise row.bad(
+            "document",
+            ("names a job document, but only `brain simulate` can read documents; leave it out"),
+        )
     try:
         return documents(path)
     except BadInput as bad:

@@ -1,4 +1,4 @@
-"""The words of the field as immutable values: jobs, samples, resources, plans, worlds.
+"""Immutable values that all of Brain shares: jobs, plans, worlds, resources, samples.
 
 Standard library only, so that collectors and launchers can import this package beside a
 job. Nothing here reads a clock, a file or a socket.

@@ -8,7 +8,7 @@ from brain.types.estimate import Band
 
 
 class NoticeKind(StrEnum):
-    """The kind of a notice about a job's resources."""
+    """The problem that a notice reports: for example a leak, or loaders without enough CPU."""
 
     MEMORY_LEAK = "MemoryLeak"
     MEMORY_UNRESOLVED = "MemoryUnresolved"
@@ -35,7 +35,9 @@ class Starvation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmountAdvice:
-    """Advice on one resource of a replica, in mCPU or bytes."""
+    """The amount of one resource that a replica should reserve: a range and a target, in mCPU or
+    bytes.
+    """
 
     #: Three amounts: enough in quiet times, the advised one, and an ample one.
     low: float
@@ -64,7 +66,7 @@ class AmountAdvice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceAdvice:
-    """Advice on shared memory or scratch storage, in bytes."""
+    """The size in bytes that a replica's shared memory or scratch storage should have."""
 
     #: Highest use, and the present size.
     used: float

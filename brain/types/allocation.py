@@ -1,4 +1,4 @@
-"""The allocation of a job: replicas on nodes, with resources."""
+"""The size of a job: its replicas, with their processes, resources and nodes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ class Allocation:
     batch: BatchWish | None = field(default=None, compare=False)
 
     def elsewhere(self, other: "Allocation") -> bool:
-        """Return True if both name the nodes of their replicas, and the nodes differ."""
+        """Return True if both sizes name the nodes of their replicas, and these nodes differ."""
         return bool(self.nodes and other.nodes) and dict(self.nodes) != dict(other.nodes)
 
     def of(self, role: str) -> Resources:
@@ -68,11 +68,13 @@ class Allocation:
 
     @property
     def workers(self) -> int:
-        """Return the number of replicas without another role."""
+        """Return the number of workers: all replicas less those of other roles."""
         return self.replicas - others(self.roles)
 
     def loosest(self, other: "Allocation") -> "Allocation":
-        """Return this size with the larger amounts of both."""
+        """Return this size with, for each resource, the larger of the two sizes' amounts (0 = no
+        limit).
+        """
         size = self
         for role in self.amounts.keys() & other.amounts.keys():
             size = size.reserving(role, self.of(role).loosest(other.of(role)))
@@ -110,14 +112,16 @@ class Bounds:
 
     @property
     def first(self) -> int:
-        """Return the size of generation 0."""
+        """Return the number of replicas at the start of the job: ``start``, or else the smallest
+        one.
+        """
         return self.min if self.start is None else self.start
 
     def sizes(self) -> Iterator[int]:
-        """Return all allowed replica counts, ascending; empty when the bounds are impossible."""
+        """Return all allowed numbers of replicas, ascending; none if the bounds are impossible."""
         lowest = -(-max(self.min, 1) // self.unit) * self.unit
         return iter(range(lowest, self.max + 1, self.unit))
 
     def allow(self, replicas: int) -> bool:
-        """Return True if a job of these bounds may run at ``replicas``."""
+        """Return True if a job with these bounds may have this number of replicas."""
         return self.min <= replicas <= self.max and replicas % self.unit == 0

@@ -1,4 +1,4 @@
-"""The batch that Brain asks a script to take, if the script asks for one."""
+"""The batch size that Brain chooses for a script that reads it from ``launcher.batch``."""
 
 from dataclasses import dataclass
 

@@ -9,7 +9,9 @@ from brain.types.job import JobId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestLine:
-    """The use of one resource by all measured replicas of an owner, in hours times ``unit``."""
+    """The amounts of one resource that all measured replicas of an owner reserved, used, needed and
+    wasted, in hours times ``unit``.
+    """
 
     #: ``cpu``, ``memory`` or ``accelerator``, and ``core-h``, ``GiB-h`` or ``GPU-h``.
     resource: str
@@ -37,7 +39,7 @@ class DigestLine:
 
 
 def total(costs: Iterable[float | None]) -> float | None:
-    """Return the sum of known costs; None if none is known."""
+    """Return the sum of the costs that are not None; None if all of them are."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known else None
 
@@ -57,7 +59,7 @@ class DigestJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
-    """The week of one owner."""
+    """The amounts that one owner's jobs reserved, used, needed and wasted in one week."""
 
     owner: str
     #: For example ``2026-W48``, and its Monday 00:00 UTC to the next one, or to now.

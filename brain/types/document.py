@@ -37,7 +37,7 @@ MOST_REPLICAS = 16_384
 
 
 class OptimizeMode(StrEnum):
-    """The program that proposes sizes of a job, and the scope that it decides over."""
+    """The source of a job's plans: only people, Brain for this job alone, or Brain for its pool."""
 
     MANUAL = "manual"
     SINGLE_JOB = "single-job"
@@ -45,7 +45,9 @@ class OptimizeMode(StrEnum):
 
 
 class PolicyMode(StrEnum):
-    """The mode in which plans are approved."""
+    """The treatment of a job: Brain makes no plans, only records them, asks a person to approve
+    them, or applies them itself.
+    """
 
     OFF = "off"
     SHADOW = "shadow"
@@ -108,7 +110,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restarts:
-    """The failures that a job may have."""
+    """The number of failures after which a job is given up."""
 
     #: Worlds that may be lost to failures (not to plans) before the job is Failed.
     limit: int = 10
@@ -116,7 +118,7 @@ class Restarts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalPolicy:
-    """The approver of a job's plans."""
+    """The approval that Brain's plans for a job need."""
 
     #: None: the service's default.
     mode: PolicyMode | None = None
@@ -182,12 +184,12 @@ class JobDocument:
 
     @property
     def allocation(self) -> Allocation:
-        """Return the size of generation 0."""
+        """Return the size with which the job starts, before any plan."""
         return self.sized(self.replicas.first)
 
     @property
     def tunes(self) -> bool:
-        """Return True if the script takes its batch from Brain, which data-parallel scripts can."""
+        """Return True if the document declares that the script reads its batch from Brain."""
         whole = self.parallelism == Parallelism() and not self.groups
         # The option may be part of a single string after a shell's -c.
         flags = {flag for word in self.command for flag in word.split()}
@@ -291,8 +293,8 @@ def _check_roles(document: JobDocument) -> None:
     least = others(ordered(roles)) + 1
     if bounds.min < least:
         raise BadInput(
-            f"replicas.min {bounds.min} counts all roles, and leaves no worker beside "
-            f"{least - 1} of others; raise it to {least}",
+            f"replicas.min {bounds.min} counts all roles, and {bounds.min} replicas of other "
+            f"roles leave no worker; raise replicas.min to {least}",
             field="replicas.min",
         )
     if document.optimize_mode is OptimizeMode.CLUSTER:
@@ -323,8 +325,8 @@ def _check_groups(document: JobDocument) -> None:
     beside = others(ordered(groups))
     if bounds.min <= beside:
         raise BadInput(
-            f"replicas.min {bounds.min} counts all groups, and leaves no replica beside {beside} "
-            f"of {', '.join(sorted(groups))}; raise it to {beside + 1}",
+            f"replicas.min {bounds.min} counts all groups, and {beside} replicas of {beside} "
+            f"leave no other replica; raise replicas.min to {', '.join(sorted(groups))}",
             field="replicas.min",
         )
     alike = {
@@ -423,7 +425,7 @@ def check_name(field: str, name: str) -> None:
     """
     if not re.fullmatch(NAME, name):
         raise BadInput(
-            f"{field} {name!r} must be 1 to 63 letters, digits, `-`, `_` or `.`, and begin and end "
-            "with a letter or digit",
+            f"{field} {name!r} is not a valid name; give 1 to 63 letters, digits, `-`, `_` or "
+            "`.`, and begin and end with a letter or digit",
             field=field,
         )

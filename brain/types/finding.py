@@ -1,4 +1,4 @@
-"""One finding, with its remedy if it is bad."""
+"""The result of one check of ``brain doctor``."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A line of ``brain doctor``."""
+    """The result of one check of ``brain doctor``; a bad result has a remedy."""
 
     level: Literal["ok", "note", "bad"]
     what: str

@@ -1,4 +1,4 @@
-"""Jobs, and the states of their lives.
+"""Jobs, and the states that a job goes through.
 
 Queued -> Starting -> Running <-> (Changing | Degraded | Suspended)
        -> Succeeded | Failed | Cancelled
@@ -91,7 +91,7 @@ JOB_MOVES: Mapping[JobState, frozenset[JobState]] = {
 
 
 class Intent(StrEnum):
-    """The owner's intent for a job, apart from its size."""
+    """The owner's wish for a job: to run, to be suspended, or to be cancelled."""
 
     RUN = "run"
     SUSPEND = "suspend"

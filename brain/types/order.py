@@ -1,4 +1,4 @@
-"""Orders of lists, and the places of their rows, from which a list goes on."""
+"""The order of a list, and the position in the list after which its next page begins."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Order:
         return found if len(self.fields) > 1 else (found,)
 
     def page(self, rows: Iterable[Row], *, after: Place | None, size: int) -> Sequence[Row]:
-        """Return up to ``size`` of the rows behind the place ``after``, in this order."""
+        """Return at most ``size`` of the rows that follow the position ``after``, in this order."""
         placed = [(self.place(row), row) for row in rows]
         left = [each for each in placed if after is None or self._is_behind(each[0], after)]
         left.sort(key=lambda each: each[0], reverse=self.descending)

@@ -1,4 +1,6 @@
-"""Paths where programs on one machine meet, which both sides compute by the same rules."""
+"""Paths of sockets and files through which programs on one machine communicate; each program
+computes the same path.
+"""
 
 from hashlib import sha256
 from typing import Final

@@ -1,4 +1,4 @@
-"""ScalePlans: recommendations that are stored with a generation, and the states of their lives.
+"""ScalePlans: recommendations stored with a generation, and the states that a plan goes through.
 
 Proposed -> Approved -> Applying -> Applied -> Verified | RolledBack
 and aside: Rejected, Superseded, Expired, Failed
@@ -135,7 +135,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePlan:
-    """The size that one job should have from now on."""
+    """A plan for one job: its new size, batch or amounts, with the promise, the reasons and the
+    state.
+    """
 
     job: JobId
     #: Grows by one with every plan of the job; the highest generation wins.
@@ -191,7 +193,7 @@ class ScalePlan:
 
     @property
     def changes_batch(self) -> bool:
-        """Return True if the script is asked for another batch with the plan."""
+        """Return True if the plan also gives the script another batch."""
         return self.target.batch not in (None, self.current.batch)
 
     @property

@@ -1,4 +1,6 @@
-"""Pools: jobs that share a set of nodes, the unit of deciding; and freezes."""
+"""Pools, whose jobs share a set of nodes and for which Brain decides together; and freezes of
+plans.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime

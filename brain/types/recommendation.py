@@ -20,7 +20,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """A decision for one job: a new size, or a hold at the present one."""
+    """Brain's decision about one job: a new size, or no change (a *hold*)."""
 
     current: Allocation
     target: Allocation
@@ -37,5 +37,5 @@ class Recommendation:
 
     @property
     def hold(self) -> bool:
-        """Return True if this is a decision not to change."""
+        """Return True if the decision is to change nothing."""
         return self.target == self.current and not self.target.elsewhere(self.current)

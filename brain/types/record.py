@@ -9,7 +9,7 @@ from brain.types.job import JobId
 
 
 class Role(StrEnum):
-    """The rights of a token; ``brain.api.auth`` has the table of routes."""
+    """The role of a token, which determines the routes it may use (table in ``brain.api.auth``)."""
 
     VIEWER = "viewer"
     SUBMITTER = "submitter"
@@ -22,7 +22,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """The author of a request."""
+    """The person or program that sends a request: the name and the role of the token."""
 
     name: str
     role: Role
@@ -32,7 +32,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token as stored: with the SHA-256 of its secret, never the secret."""
+    """A stored token. It contains the SHA-256 of the token's secret, never the secret itself."""
 
     id: str
     name: str

@@ -11,7 +11,7 @@ from brain.types.resources import NodeName
 
 
 class Grade(StrEnum):
-    """The grade of a reservation, by the use."""
+    """The grade of a reservation compared with the use: from wasteful over good to short."""
 
     GOOD = "good"
     #: Reserved: more than advised, and more than twice as much.
@@ -26,7 +26,9 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceLine:
-    """One resource of each replica of a role, in mCPU or bytes."""
+    """The reserved, used and advised amount of one resource for each replica of a role, in mCPU or
+    bytes.
+    """
 
     role: str
     #: ``cpu``, ``memory``, ``shared memory`` or ``scratch``.

@@ -1,4 +1,4 @@
-"""Resources: the needs of a replica, and the capacity of a node."""
+"""Amounts of CPU, memory and accelerators, as a replica needs and a node offers them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,7 +34,7 @@ class Resources:
         )
 
     def at_least(self, other: "Resources") -> "Resources":
-        """Return the larger of both in each amount."""
+        """Return, for each resource, the larger of the two amounts."""
         return Resources(
             cpu_millis=max(self.cpu_millis, other.cpu_millis),
             memory_bytes=max(self.memory_bytes, other.memory_bytes),
@@ -42,7 +42,9 @@ class Resources:
         )
 
     def loosest(self, other: "Resources") -> "Resources":
-        """Return the larger of both limits in each amount; 0, no limit, counts as the largest."""
+        """Return, for each resource, the larger of the two limits; 0 means no limit, so it is the
+        largest.
+        """
         cpu = (self.cpu_millis, other.cpu_millis)
         memory = (self.memory_bytes, other.memory_bytes)
         return Resources(

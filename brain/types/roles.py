@@ -30,7 +30,7 @@ GROUP_NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSize:
-    """Replicas of a role or group, and the amounts of each."""
+    """The number of replicas of a role or group, and the processes and resources of each."""
 
     replicas: int = 1
     #: Processes of each replica of a group; None in a role, whose replicas have one.
@@ -161,7 +161,7 @@ _Member = TypeVar("_Member", bound=_Placed)
 
 
 def ordered(roles: Mapping[str, RoleSize]) -> Roles:
-    """Return roles in the order of their ranks, then groups by name.
+    """Return the roles in the order of their ranks, then the groups in alphabetical order.
 
     >>> [name for name, _ in ordered({"b": RoleSize(), "ps": RoleSize(), "a": RoleSize()})]
     ['ps', 'a', 'b']
@@ -176,7 +176,7 @@ def ranked(roles: Roles) -> Roles:
 
 
 def others(roles: Roles) -> int:
-    """Return the number of replicas that are not workers."""
+    """Return the number of replicas in roles other than ``worker``."""
     return sum(size.replicas for _, size in roles)
 
 
@@ -198,7 +198,9 @@ def role_at(rank: int, roles: Roles) -> str:
 
 
 def roles_in(members: Iterable[_Placed]) -> Roles:
-    """Return the roles and groups of members, in the order of ``ordered``."""
+    """Return the numbers of members in the roles other than ``worker`` and in the groups, sorted as
+    by ``ordered``.
+    """
     found = Counter(each.role for each in members if each.role != WORKER)
     return ordered({role: RoleSize(replicas=count) for role, count in found.items()})
 
@@ -208,7 +210,7 @@ def groups_of(roles: Roles) -> Roles:
 
 
 def alike(one: Roles, other: Roles) -> bool:
-    """Return True if both have as many replicas in each role, with any amounts."""
+    """Return True if both have the same number of replicas in each role, whatever their amounts."""
     return [(role, size.replicas) for role, size in one] == [
         (role, size.replicas) for role, size in other
     ]

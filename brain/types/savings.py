@@ -1,4 +1,4 @@
-"""Measured savings by Brain's plans."""
+"""Accelerator-hours that Brain's plans saved, from measurements."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from brain.types.plan import PlanVerdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSaving:
-    """The saving of one of Brain's applied plans within the requested time."""
+    """The saving of one of Brain's applied plans within the requested interval."""
 
     job: JobId
     job_name: str
@@ -30,7 +30,7 @@ class PlanSaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoursBucket:
-    """Mean accelerators in use over one interval."""
+    """The mean number of accelerators in use during one interval."""
 
     at: datetime
     working: float

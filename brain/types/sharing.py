@@ -92,7 +92,9 @@ class StoredPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
-    """A configuration that a job could have had."""
+    """A configuration that a job could have had instead, with the utility and cost that it would
+    have.
+    """
 
     accelerator: str
     replicas: int

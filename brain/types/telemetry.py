@@ -1,4 +1,4 @@
-"""Measurements, each with its time and place.
+"""Samples: measurements of steps, saves, machines and replicas, each with its time and origin.
 
 Every sample carries ``source`` (random per process start) and ``measured_at`` (strictly
 rising per source); the pair is its identity. Sequence numbers only count gaps. ``measured_at``
@@ -32,7 +32,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleSource:
-    """The origin of a worker's sample."""
+    """The worker that a sample comes from: its job, world, replica and rank."""
 
     job: JobId
     source: SourceId
@@ -157,7 +157,7 @@ BEGAN_ANEW = "began anew"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSample:
-    """A machine, and the share of one job in it."""
+    """A reading of one machine, and of one job's processes on it."""
 
     job: JobId
     source: SourceId
@@ -231,7 +231,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryLosses:
-    """Known gaps in a job's telemetry."""
+    """The numbers of a job's samples that are known to be lost."""
 
     #: Numbers missing between the sequence numbers of a source.
     gaps: int

@@ -1,4 +1,4 @@
-"""Worlds: the workers that met, the desired world, and the observed one."""
+"""Worlds: the desired world of a job, the observed one, and the replicas."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ UNFIT = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredWorld:
-    """The world that the standing target and an applying plan ask for.
+    """The world that a job should have: the present target, and a plan in progress.
 
     The coordinator long-polls it (ETag = generation and version) and keeps the last answer
     on disk. No program pushes it.
@@ -105,7 +105,7 @@ class Cause(StrEnum):
 
 
 class WorldEvent(StrEnum):
-    """An observation of a coordinator."""
+    """The kinds of events that a coordinator reports about a world."""
 
     #: The workers were started.
     FORMED = "formed"
@@ -197,7 +197,7 @@ class ReplicaState(StrEnum):
 
 
 class ReplicaExit(StrEnum):
-    """The way in which a replica ended."""
+    """The way in which a replica ended, for example by success, failure or loss."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -252,7 +252,7 @@ class ReplicaEnd:
 
 
 class Ended(Protocol):
-    """The fields of an ended replica that this module needs."""
+    """The fields that ``unfit_nodes`` reads of a replica that has ended."""
 
     @property
     def id(self) -> int: ...

@@ -215,7 +215,7 @@ class ClusterCollector:
             async with asyncio.timeout(_LAST_SECONDS):
                 await self._delivery.turn()
         except TimeoutError:
-            log.warning("%d samples stay in the spool", self._spool.waiting)
+            log.warning("%d samples were not delivered and stay in the spool", self._spool.waiting)
         await self._delivery.close()
         write_json(self._options.home.status, self.status())
         self._spool.close()
@@ -234,7 +234,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     told.add_argument(
         "--look", type=float, default=15.0, help="seconds between readings of the cluster (15)"
     )
-    told.add_argument("--kubeconfig", help="default: the pod's service account, else $KUBECONFIG")
+    told.add_argument(
+        "--kubeconfig",
+        help=("kubeconfig of the cluster; default: the pod's service account, else $KUBECONFIG"),
+    )
     told.add_argument("--context", help="of the kubeconfig")
     told.add_argument("--prometheus", help="URL of a Prometheus that scrapes dcgm-exporter")
     told.add_argument("--prometheus-token-file", help="bearer token for Prometheus")

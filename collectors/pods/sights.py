@@ -102,7 +102,11 @@ def pod(obj: Object) -> PodSight:
     meta, spec, status = (obj.get(part) or {} for part in ("metadata", "spec", "status"))
     created_at = instant(meta.get("creationTimestamp"))
     if not meta.get("uid") or created_at is None:
-        raise BadInput(f"pod {meta.get('name')!r} has no uid or no time", field="metadata.uid")
+        raise BadInput(
+            f"pod {meta.get('name')!r} has no uid or no creationTimestamp; the API server's "
+            "answer is damaged, try again",
+            field="metadata.uid",
+        )
     return PodSight(
         uid=meta["uid"],
         namespace=meta.get("namespace", "default"),

@@ -231,7 +231,9 @@ def _known(kind: str, obj: Object) -> ClusterJob:
     ended += [instant(each.get("lastTransitionTime")) for each in conditions]
     created_at = instant(meta.get("creationTimestamp"))
     if created_at is None:
-        raise BadInput(f"{kind} {meta.get('name')!r} has no time", field="creationTimestamp")
+        raise BadInput(
+            f"{kind} {meta.get('name')!r} has no creationTimestamp", field="creationTimestamp"
+        )
     return ClusterJob(
         job=JobId(meta.get("uid", "")),
         kind=kind,

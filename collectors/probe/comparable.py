@@ -46,7 +46,7 @@ def network_of(own: list[Any], networks: Iterable[Any], processes: int) -> Any:
         if not wanted <= {id(each) for each in network.parameters()}:
             continue
         if network.process_group.size() != processes:
-            raise NotComparable("DistributedDataParallel spans a part of the world only")
+            raise NotComparable("DistributedDataParallel spans only a part of the world")
         if getattr(network, "mixed_precision", None) is not None:
             raise NotComparable("DistributedDataParallel with mixed_precision")
         if getattr(network, "parameters_to_ignore", None):

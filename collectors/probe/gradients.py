@@ -134,7 +134,7 @@ class Gradients:
             self._give_up(str(why), isinstance(why, Odd))
         except Exception as error:  # noqa: BLE001 - never into training, least of all into autograd
             self.off = True
-            self._give_up("the probe failed at it: %s" % type(error).__name__)
+            self._give_up("the probe failed while it measured gradients: %s" % type(error).__name__)
             self.probe.failed("gradients", error)
         self.spent += time.perf_counter_ns() - began
 

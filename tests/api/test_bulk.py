@@ -88,7 +88,7 @@ def test_a_submitter_changes_no_jobs_of_others(api: Api) -> None:
         ({}, "give either jobs"),
         ({"jobs": ["a"], "filter": "a"}, "give either jobs"),
         ({"jobs": ["a"] * 501}, "jobs has 501 jobs; a request takes at most 500"),
-        ({"filter": "status:Running"}, "'status' is no key"),
+        ({"filter": "status:Running"}, "the key 'status' does not exist"),
         ({"filter": "job"}, "filter matches 501 jobs; a request takes at most 500"),
     ],
 )

@@ -299,11 +299,11 @@ def test_a_packed_body_is_whole_and_one(api: Api, encoding: str) -> None:
     pack = gzip.compress if encoding == "gzip" else zstandard.ZstdCompressor().compress
     packed = pack(wire.encode_batch([throughput(job=job)], sent_at=NOW))
     for body, says in [
-        (b"", "ends too early"),
-        (packed[: len(packed) // 2], "ends too early"),
-        (packed[:-1], "ends too early"),
-        (packed * 2, f"{len(packed)} bytes follow its end; send exactly one"),
-        (packed + b"\0", "1 bytes follow its end"),
+        (b"", "its end is missing"),
+        (packed[: len(packed) // 2], "its end is missing"),
+        (packed[:-1], "its end is missing"),
+        (packed * 2, f"{len(packed)} bytes follow the end of the first gzip"),
+        (packed + b"\0", "1 bytes follow the end"),
     ]:
         answer = _post(api, job, body, content_encoding=encoding)
         assert (answer.status_code, answer.json()["field"]) == (422, "body")
@@ -348,7 +348,7 @@ def test_a_bomb_is_refused_before_it_is_parsed(api: Api, pack: object) -> None:
         (b"x", {"content_encoding": "gzip"}, 422, "decoded as gzip"),
         (b"x", {"content_encoding": "zstd"}, 422, "decoded as zstd"),
         (b"x", {"content_type": "text/csv"}, 422, "application/json"),
-        (b"", {"content_type": "application/x-ndjson"}, 422, "the body has no sample"),
+        (b"", {"content_type": "application/x-ndjson"}, 422, "the body is empty"),
     ],
 )
 def test_what_is_no_batch_is_refused_with_the_reason(

@@ -81,7 +81,7 @@ def test_only_a_scaler_names_who_asked(api: Api) -> None:
     request = ResizeRequest(replicas=3, by="kubectl (ElasticJob team/digits)")
     with api.client(Role.ADMIN) as admin, api.client(Role.SCALER) as scaler:
         job = str(admin.send(calls.submit(digits())).id)
-        with pytest.raises(BadInput, match="is reserved for scalers"):
+        with pytest.raises(BadInput, match="only a scaler may name another person"):
             admin.send(calls.resize(job, request))
         made = scaler.send(calls.resize(job, request)).plan
     assert made.approval is not None
@@ -168,7 +168,7 @@ def test_a_rejected_plan_cannot_be_approved(api: Api, proposed: str) -> None:
 
 
 def test_a_plan_that_does_not_stand_cannot_be_rolled_back(api: Api, proposed: str) -> None:
-    with api.client() as admin, pytest.raises(Conflict, match="not what stands"):
+    with api.client() as admin, pytest.raises(Conflict, match="not in force"):
         admin.send(calls.rollback(proposed, 1, PlanDecision()))
 
 

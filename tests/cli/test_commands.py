@@ -73,13 +73,13 @@ def test_memory_with_a_unit_is_told_how_bytes_are_written():
 def test_two_jobs_on_one_command_line_are_named(verb: str):
     words = [verb, "-f", "job.yaml", "--", "python", "train.py"]
     told = CliRunner().invoke(cli, words, env=SOMEWHERE)
-    assert "job.yaml and the command python train.py are two jobs" in str(told.exception)
+    assert "job.yaml and the command python train.py describe two jobs" in str(told.exception)
 
 
 @pytest.mark.parametrize("verb", ["submit", "estimate"])
 def test_an_option_of_a_command_beside_a_document_is_refused(verb: str):
     told = CliRunner().invoke(cli, [verb, "-f", "job.yaml", "--gpus", "1"], env=SOMEWHERE)
-    assert "--gpus describes a command after --; write it into job.yaml instead" in str(
+    assert "--gpus only describes a command after --; write its value into job.yaml instead" in str(
         told.exception
     )
 
@@ -161,10 +161,13 @@ def test_a_word_that_is_no_text_is_named(tmp_path: Path):
 
 def test_a_plan_that_was_answered_asks_for_no_answer():
     waiting = recommendation(
-        1, explanation=replace(explanation(), next_step="It is applied once the new world steps.")
+        1,
+        explanation=replace(
+            explanation(), next_step="The plan is applied once the new world makes steps."
+        ),
     )
     text = plan_text("digits", plan(state=PlanState.APPLYING), "examples/s", waiting, NOW)
-    assert text.splitlines()[-1] == "Next: It is applied once the new world steps."
+    assert text.splitlines()[-1] == "Next: The plan is applied once the new world makes steps."
 
 
 def test_an_empty_policy_of_a_pool_is_told_how_one_begins(tmp_path: Path):

@@ -73,9 +73,9 @@ def used(
 def test_a_leak_is_told_by_explain(service: dict[str, str]) -> None:
     said = typed("explain", "leaky", environment=service).stdout.splitlines()
     assert said[-1] == (
-        "Memory leaks and runs out in 30 min (25 min to 40 min): look for what the script keeps "
-        "from step to step; Brain plans a restart at a save if that costs less than running out "
-        "of memory."
+        "Memory leaks and runs out in 30 min (25 min to 40 min): find the objects that the "
+        "script keeps from step to step; Brain plans a restart at a save if the restart costs less "
+        "than running out of memory."
     )
 
 
@@ -98,12 +98,14 @@ def test_the_report_of_a_job_left_to_people_tells_what_brain_would_have_done(
     (told,) = [line for line in said.splitlines() if line.startswith("Brain would have changed")]
     assert told.startswith("Brain would have changed CPU 2 → 0.299")
     assert " for each worker: 3.4" in told
-    assert told.endswith(" less in the last day; it did not, because policy.mode is approve.")
+    assert told.endswith(
+        " less in the last day; Brain did not do so, because policy.mode is approve."
+    )
 
 
 def test_the_report_of_a_job_that_nobody_read_says_what_is_missing(service: dict[str, str]) -> None:
     said = typed("report", "unread", environment=service).stdout.splitlines()
-    assert said[0] == "Nothing can be said yet."
+    assert said[0] == "Brain has not measured enough for a verdict yet."
     assert said[1].startswith("Missing: no machine of this job was read yet")
 
 

@@ -29,7 +29,8 @@ def test_a_freeze_is_carried_through_or_names_the_role(service: dict[str, str], 
         assert (refused.returncode, refused.stdout) == (4, "")
         assert re.fullmatch(
             rf"brain: (POST|DELETE) /api/v1/freeze\S* needs the role operator, admin; {role}-at-a-"
-            rf"terminal has the role {role}; an administrator mints tokens of other roles\n",
+            rf"terminal has the role {role}; ask an administrator for a token with such a "
+            r"role\n",
             refused.stderr,
         )
     assert "vision" not in listed.stdout

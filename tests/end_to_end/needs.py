@@ -20,7 +20,7 @@ from tests.end_to_end.test_amounts import judged, limit
 from tests.harness import FAST, Brain
 
 MIB = 2**20
-STARVED = "processors are at their limit: loading needs CPU before replicas"
+STARVED = "processors are fully used: reserve more CPU for loading"
 THROTTLED = "stopped a replica in"
 SETTINGS = {**FAST, "verify_seconds": 120}
 

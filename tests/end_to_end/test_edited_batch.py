@@ -38,7 +38,7 @@ def test_a_batch_is_edited_while_it_trains_and_rolled_back(brain: Brain):
     taken(8)
     first = brain.until("a world", 60, job, lambda detail: detail.world)
     said = command(brain, "edit", job, "--batch", "32")
-    assert "The batch applies now, when the script next asks for it." in said
+    assert "The new batch applies when the script next asks for its batch." in said
     assert "batch 8 → 32" in said
     taken(32)
     plan = brain.until(

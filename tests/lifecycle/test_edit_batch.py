@@ -31,7 +31,10 @@ def test_a_batch_is_asked_for_at_once_and_no_world_changes():
     plan = edit(here, batch=512, why="larger steps")
 
     assert plan.explanation.reason == "ada asked for batch 256 → 512: larger steps"
-    assert plan.explanation.next_step == "The batch applies now, when the script next asks for it."
+    assert (
+        plan.explanation.next_step
+        == "The new batch applies when the script next asks for its batch."
+    )
     asked = here.wish().batch
     assert (asked.global_size, asked.local_most) == (512, 64)
     here.train(10).turn()
@@ -47,8 +50,8 @@ def test_a_batch_and_a_size_come_in_one_plan_and_each_says_when():
     here = training(batch=TUNED)
     plan = edit(here, batch=512, replicas=2)
     assert plan.explanation.next_step == (
-        "The batch applies now, when the script next asks for it. The size changes at the next "
-        "safe point."
+        "The new batch applies when the script next asks for its batch. The size changes "
+        "at the next safe point."
     )
     assert here.wish().batch.global_size == 512
     here.coordinate()
@@ -69,7 +72,7 @@ def test_a_batch_that_a_person_undoes_is_that_of_before():
 def test_brain_says_that_it_chooses_again_where_it_may():
     here = training(AUTO, batch=TUNED, optimize_mode=OptimizeMode.SINGLE_JOB)
     assert edit(here, batch=512).explanation.next_step.endswith(
-        "Brain may choose another one later: only optimizeMode manual keeps it."
+        "Brain may choose another batch later; to prevent that, set optimizeMode to manual."
     )
 
 
@@ -79,7 +82,7 @@ def test_a_batch_that_cannot_be_taken_is_refused_with_the_remedy():
     here = training(batch=TUNED)
     assert edited(here, "batch 2048 is beyond the 1 to 1,024 examples", batch=2048) == "batch"
     assert edited(here, "batch 0 is beyond", batch=0) == "batch"
-    with pytest.raises(Conflict, match="is already there"):
+    with pytest.raises(Conflict, match="already has these values"):
         edit(here, batch=256)
     assert here.plans == []
 

@@ -334,7 +334,7 @@ def test_an_edit_of_a_job_that_is_being_suspended_says_so():
         lifecycle.suspend(tx, job, by="ada", now=here.now)
     plan = edit(here, memory_bytes=GIB)
     assert plan.explanation.next_step == (
-        "Nothing of it applies now: the job was asked to suspend."
+        "No part of the edit applies now: the job was asked to suspend."
     )
 
 
@@ -346,13 +346,13 @@ def test_a_freeze_keeps_amounts_as_they_are_and_the_answer_says_so():
     plan = edit(here, memory_bytes=GIB)
 
     assert plan.state is PlanState.APPROVED
-    assert plan.explanation.next_step.startswith("Nothing of it applies now: frozen by bob")
+    assert plan.explanation.next_step.startswith("No part of the edit applies now: frozen by bob")
 
 
 @pytest.mark.parametrize(
     ("wanted", "field", "says"),
     [
-        ({}, "cpu_millis", "are all missing; give one"),
+        ({}, "cpu_millis", "are all missing; give at least one"),
         ({"cpu_millis": -5}, "cpu_millis", "is not a possible amount for a replica; give 10 to"),
         ({"cpu_millis": 64_000}, "cpu_millis", "fits no node of pool local, even an empty one"),
         (
@@ -380,9 +380,9 @@ def test_an_impossible_edit_is_refused_with_field_and_remedy(
 
 def test_what_does_not_fit_now_and_what_changes_nothing_is_a_conflict():
     here = training()
-    with pytest.raises(Conflict, match="1 of 2 replicas of such amounts fit"):
+    with pytest.raises(Conflict, match="1 of 2 replicas with these amounts fit"):
         edit(here, memory_bytes=5 * GIB, replicas=2)
-    with pytest.raises(Conflict, match="is already there"):
+    with pytest.raises(Conflict, match="already has these values"):
         edit(here, memory_bytes=2 * GIB)
 
 

@@ -150,7 +150,7 @@ def test_memory_that_a_server_uses_cannot_be_taken():
         assert recent_use(tx, job, here.now, "worker").memory_bytes == GIB
     with pytest.raises(BadInput, match=r"above the 3\.00 GiB that a replica uses now"):
         edit(here, memory_bytes=3 * GIB)
-    with pytest.raises(Conflict, match="4 of 5 replicas of such amounts fit"):
+    with pytest.raises(Conflict, match="4 of 5 replicas with these amounts fit"):
         edit(here, memory_bytes=4 * GIB)
     assert edit(here, memory_bytes=int(3.5 * GIB)).in_place, "only servers reserve as much"
 
@@ -162,7 +162,7 @@ def test_memory_that_a_server_uses_cannot_be_taken():
             "boss",
             {"replicas": 2},
             "role",
-            "boss is neither a role nor a group of the job; it has worker, chief, ps",
+            "boss is neither a role nor a group of the job; the job has worker, chief, ps",
         ),
         ("ps", {"replicas": 0}, "replicas", "replicas 0 of ps must be 1"),
         ("chief", {"replicas": 2}, "replicas", "replicas 2 of chief must be 1 to 1"),
@@ -189,7 +189,7 @@ def test_roles_that_cannot_be_are_refused_with_field_and_remedy(
             "roles.ps.resources.memoryBytes",
             "give 0 or more",
         ),
-        ({"replicas": Bounds(min=3, max=8)}, "replicas.min", "raise it to 4"),
+        ({"replicas": Bounds(min=3, max=8)}, "replicas.min", "raise replicas.min to 4"),
         ({"processes_per_replica": 2}, "roles", "replicas of one process"),
     ],
 )
@@ -333,7 +333,7 @@ def test_rows_so_hot_that_no_division_helps_get_no_other_server():
         decision = tx.plans.decision(job.id)
     assert decision is not None
     facts = {fact.label: fact.value for fact in decision.explanation.evidence}
-    assert facts["parameter servers"].endswith("; server 0 holds the others up")
+    assert facts["parameter servers"].endswith("; server 0 delays the others")
 
 
 def test_workers_come_where_servers_are_easy():

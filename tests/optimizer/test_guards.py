@@ -153,7 +153,7 @@ def test_expensive_restarts_are_let_pay_before_the_next():
     hold = dwelling(costly)
 
     assert hold is not None
-    assert "left alone for 20 min" in hold.reason
+    assert "Brain waits 20 min" in hold.reason
 
 
 def test_a_guard_that_is_not_concerned_says_nothing():
@@ -199,4 +199,4 @@ def test_a_step_on_the_way_up_pays_for_itself_before_the_next():
     hold = dwelling(up)
 
     assert hold is not None
-    assert "left alone for 1 min" in hold.reason
+    assert "Brain waits 1 min" in hold.reason

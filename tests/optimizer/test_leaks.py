@@ -35,9 +35,9 @@ def test_a_restart_costs_its_part_of_the_time_that_it_gives_up():
     ("change", "said"),
     [
         ({"ends_seconds": 400}, "after the run ends in 6 min 40 s"),
-        ({"save_seconds": None}, "no safe point is foreseen"),
+        ({"save_seconds": None}, "it cannot predict a safe point"),
         ({"save_seconds": 2000}, "before the next save, about 33 min away"),
-        ({"left": Band(value=900, low=800, high=1000)}, "a restart is worth it 11 min before that"),
+        ({"left": Band(value=900, low=800, high=1000)}, "at the earliest 11 min before that"),
         ({"restart_seconds": 200}, "a restart at a save costs 4 min of training"),
         ({"keeps_work": True, "restart_seconds": 20}, "running out of memory 20 s"),
     ],

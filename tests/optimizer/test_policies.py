@@ -213,7 +213,7 @@ def test_a_deadline_is_kept_by_the_size_that_keeps_it_whatever_it_costs():
     assert SINGLE_JOB.choose(relaxed).replicas == 1
     choice = SINGLE_JOB.choose(pressed)
     assert (choice.replicas, choice.code) == (4, "keeps-limits")
-    assert "the deadline is in 1 h 24 min; 4 replicas would keep it" in choice.reason
+    assert "the deadline is in 1 h 24 min; 4 replicas would keep the limit" in choice.reason
 
 
 def test_a_budget_is_kept_by_a_smaller_size():
@@ -241,7 +241,7 @@ def test_where_no_size_keeps_a_limit_the_one_that_breaks_it_least_is_taken(
     choice = SINGLE_JOB.choose(limited(RATES, at=2, **limits))
 
     assert (choice.replicas, choice.code) == (best, "keeps-limits")
-    assert f"{count(best, 'replica')} would come nearest, none would keep it" in choice.reason
+    assert f"{count(best, 'replica')} would come nearest, because no size" in choice.reason
 
 
 def test_beside_others_a_deadline_that_no_size_keeps_moves_nobody_and_voids_no_budget():
@@ -338,7 +338,7 @@ def test_a_job_that_brain_may_only_advise_on_asks_a_person():
     seen = situation({1: 100.0})
     advised = replace(seen, job=replace(seen.job, advise_only="2 rollbacks within 24 h"))
 
-    assert "Approve or reject it" in recommend(advised).explanation.next_step
+    assert "Approve or reject the plan" in recommend(advised).explanation.next_step
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_a_size_at_which_a_workers_batch_would_not_surely_fit_its_device_is_not_
 
     assert recommend(tight).target.replicas == 2
     refused = {one.replicas: one.why_not for one in recommend(tight).explanation.alternatives}
-    assert "64 examples there, and 32 surely fit" in refused[1]
+    assert "64 examples, but only 32 are known to fit" in refused[1]
     assert recommend(unread).target.replicas == 1
 
 

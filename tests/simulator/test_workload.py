@@ -76,7 +76,7 @@ def test_jobs_come_in_the_order_of_their_arrival():
         ("d,0,classifier,maybe", f"{HEAD},declared", r"declared 'maybe' is neither yes nor no"),
         ("d,0,classifier,0", f"{HEAD},scale", r"scale '0' must be above 0"),
         ("d,0,classifier,5000", f"{HEAD},scale", r"scale '5000' must be at most 1000"),
-        ("d,0,classifier,job.yaml", f"{HEAD},document", r"document 'job.yaml' cannot be read here"),
+        ("d,0,classifier,job.yaml", f"{HEAD},document", r"document 'job.yaml' names a job"),
         ("digits,0", "name,time", r"column application is missing"),
         ("digits,0,classifier,1", f"{HEAD},num_replica", r"did you mean num_replicas\?"),
         ("digits,0,classifier,1", f"{HEAD},time", "column 'time' occurs twice; remove one"),

@@ -154,7 +154,7 @@ def test_groups_of_a_document_are_part_of_its_size():
             "groups.large.nproc",
             "groups.large.nproc is not a known field",
         ),
-        ({"replicas": {"min": 1, "max": 5}}, "replicas.min", "raise it to 2"),
+        ({"replicas": {"min": 1, "max": 5}}, "replicas.min", "raise replicas.min to 2"),
         ({"replicas": {"min": 4, "max": 8, "unit": 2}}, "replicas.unit", "replicas.unit 2 is for"),
         ({"parallelism": {"tensor": 2}}, "parallelism.tensor", "leave it out beside groups"),
         ({"optimizeMode": "cluster"}, "optimizeMode", "set single-job beside groups"),

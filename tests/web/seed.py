@@ -341,11 +341,11 @@ def _advice(now: datetime) -> Recommendation:
                 Evidence(label="Cost of a restart, 3 seen", value="8.2 s"),
             ),
             alternatives=(
-                Alternative(replicas=2, gain=0.0, why_not="42 % is left on the table"),
+                Alternative(replicas=2, gain=0.0, why_not="staying would forgo a gain of 42 %"),
                 Alternative(replicas=4, gain=0.45, why_not="measured: the fourth adds 3 %"),
             ),
             confidence=0.91,
-            next_step="Approve or reject it; once applied it is verified by measuring.",
+            next_step="Approve or reject the plan; once it is applied, Brain verifies it by measuring.",
         ),
         decided_at=now,
     )
@@ -475,8 +475,8 @@ def _divided(tx: Transaction, now: datetime) -> None:
     shares = (
         share(
             DIGITS, "digits", 2, "keeps", lost_to="ranker",
-            reason="968 examples/s with 2 replicas; 3 would make 1.42× of that, ranker makes more "
-            "of them",
+            reason="968 examples/s with 2 replicas; 3 would make 1.42× of that, but ranker gains "
+            "more from them",
         ),
         share(RANKS, "ranker", 4, "keeps", reason="it has all that it may have"),
         share(WAVES, "wave-net", 0, "waits", reason="waits for 4 cores; none is worth less"),

@@ -62,7 +62,7 @@ def test_the_command_line_answers_what_is_wrong_and_which_promise_was_missed(man
     (straggler,) = [line for line in printed("jobs").splitlines() if " language-08 " in line]
     assert "  Straggler: ra" in straggler
     assert "Rolled back by plan 2: Generation 1 fell short: " in printed("explain", "language-12")
-    said = "Plan 1, 3 → 4 replicas, fell short and stays: measured 1 405 of 1 740 examples/s"
+    said = "Plan 1, 3 → 4 replicas, fell short of its promise; the new size stays: measured 1 405 of 1 740 examples/s"
     assert said in printed("explain", "language-20")
     assert "promised" not in printed("explain", "language-08")
     (node,) = [line for line in printed("nodes").splitlines() if " node-4 " in line]

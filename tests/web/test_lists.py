@@ -146,7 +146,7 @@ def test_the_list_follows_what_is_typed(browser: Browser, long: Served) -> None:
         expect(seen.page.get_by_role("row", name="ranker")).to_have_count(0)
         assert "filter=owner" in seen.page.url
         seen.page.locator("#filter").fill("colour:blue")
-        expect(seen.page.get_by_text("'colour' is no key; known:")).to_be_visible()
+        expect(seen.page.get_by_text("the key 'colour' does not exist; choose one of")).to_be_visible()
 
 
 def _let_volume_be(served: Served, state: JobState) -> None:

@@ -21,7 +21,7 @@ PAGES = {
     "jobs/digits/spec": "examples/digits.py",
     "inbox": "Waiting for you",
     "nodes": "workbench",
-    "pool": "ranker makes more of them",
+    "pool": "ranker gains more from them",
     "audit": "plan g1 of digits",
     "health": "workbench silent",
 }
@@ -231,7 +231,7 @@ def test_an_unknown_filter_key_is_answered_with_the_known_ones(
 ) -> None:
     with visit(browser, served) as seen:
         seen.page.goto(f"{served.url}/#/jobs?filter=colour:blue")
-        expect(seen.page.get_by_text("'colour' is no key; known:")).to_be_visible()
+        expect(seen.page.get_by_text("the key 'colour' does not exist; choose one of")).to_be_visible()
         seen.forgive("400", "422")
 
 

@@ -89,7 +89,9 @@ def weekly(
     here: Here,
     who: Who,
     owner: Annotated[str, Query(description="default: the caller")] = "",
-    week: Annotated[str, Query(description="for example 2026-W48; default: the present one")] = "",
+    week: Annotated[
+        str, Query(description=("ISO week, for example 2026-W48; default: the present week"))
+    ] = "",
 ) -> Response:
     """The amounts that an owner's jobs requested, used, needed and wasted in a week, with money."""
     with here.stores.transaction(read_only=True) as tx:

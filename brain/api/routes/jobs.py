@@ -60,7 +60,12 @@ def jobs(
     page_size: PageSize = 100,
     page_token: str = "",
     filter: Annotated[
-        str, Query(description=("for example: state:Running,Queued project:x owner:me word"))
+        str,
+        Query(
+            description=(
+                "Terms that a job must match, such as state:Running,Queued project:x owner:me word"
+            )
+        ),
     ] = "",
     since: Instant | None = None,
     until: Instant | None = None,
@@ -100,7 +105,9 @@ async def submit(
     here: Here,
     who: Who,
     act: Act,
-    pool: Annotated[str, Query(description="default: the only pool that exists, else local")] = "",
+    pool: Annotated[
+        str, Query(description=("Pool of the job; default: the only pool that exists, else local"))
+    ] = "",
 ) -> Response:
     """Start a job from its document. Values of ``environment`` are stored encrypted; answers show
     only their names.
@@ -128,7 +135,10 @@ def _pool(here: Context, named: str) -> PoolName:
         return LOCAL
     listed = ", ".join(pools) or "none"
     if not named and len(pools) > 1:
-        raise BadInput(f"no pool was named and there are {listed}; name one", field="pool")
+        raise BadInput(
+            f"pool is missing, and Brain serves several pools: {listed}; name one of them",
+            field="pool",
+        )
     if named and named not in pools:
         raise BadInput(
             f"pool {named!r} has no scaler; pools with a scaler: {listed}; name one of them, "

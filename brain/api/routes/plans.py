@@ -45,7 +45,12 @@ def plans(
     page_size: PageSize = 100,
     page_token: str = "",
     filter: Annotated[
-        str, Query(description=("for example: state:Proposed kind:resize job:name word"))
+        str,
+        Query(
+            description=(
+                "Terms that a plan must match, such as state:Proposed kind:resize job:name word"
+            )
+        ),
     ] = "",
     since: Instant | None = None,
     until: Instant | None = None,
@@ -232,8 +237,9 @@ def _asker(who: Principal, named: str) -> str:
         return who.name
     if who.role is not Role.SCALER or len(named) > _LONGEST_NAME:
         raise errors.BadInput(
-            f"by {named[:_LONGEST_NAME]!r} is reserved for scalers and at most {_LONGEST_NAME} "
-            "characters long; leave it out, and the token identifies you",
+            f"by {named[:_LONGEST_NAME]!r} cannot be set: only a scaler may name another person, "
+            f"in at most {_LONGEST_NAME} characters; leave by out, and Brain takes your name from "
+            "the token",
             field="by",
         )
     return named

@@ -75,8 +75,14 @@ def _goodput(row: SizeEstimate) -> float:
 def _why_not(row: SizeEstimate, best: SizeEstimate, market: PriceList, priced: bool) -> str:
     gain, needed = _gain(row, best), _needed(row, best, market, priced)
     if gain >= 1:
-        return f"{ratio(gain)} of its throughput, {ratio(needed)} would pay for the accelerators"
-    return f"keeps {ratio(gain)} only; {ratio(needed)} would be worth what it saves"
+        return (
+            f"{ratio(gain)} of its throughput, but only {ratio(needed)} would pay for the "
+            "accelerators"
+        )
+    return (
+        f"keeps only {ratio(gain)} of the throughput; the saving is worth it from {ratio(needed)} "
+        "on"
+    )
 
 
 def _gain(row: SizeEstimate, best: SizeEstimate) -> float:
@@ -128,7 +134,7 @@ def _reason(
         gain, needed = _gain(following, best), _needed(following, best, market, priced)
         return (
             f"{rate} with {described(best)}; {following.replicas} would make {ratio(gain)} of "
-            f"that, {ratio(needed)} would pay for them"
+            f"that, but only {ratio(needed)} would pay for them"
         )
     if smaller:
         before = max(smaller, key=lambda row: row.replicas)

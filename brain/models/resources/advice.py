@@ -104,13 +104,15 @@ def _cpu(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice | N
     held = use.held_down(limit)
     if loader > max(wanted, 1.5 * limit):
         wanted = loader
-        said = f"loading of data hides behind computing from {cores(loader)} on"
+        said = f"with {cores(loader)} or more, loading data no longer delays computing"
     elif held:
         wanted = max(wanted, cpu.raised(limit, loader, throttled_share=use.throttled))
-        said = f"use was at the limit of {cores(limit)}, which hides the need: half as much again"
+        said = (
+            f"use reached the limit of {cores(limit)}, so the need is unknown: half as much again"
+        )
         if cpu.throttles(use.throttled):
             stopped = f"stopped a replica in {percent(use.throttled)} of its periods"
-            said = f"the quota of {cores(limit)} {stopped}, which hides the need"
+            said = f"the quota of {cores(limit)} {stopped}, so the need is unknown"
     elif (floor := _unstopped(use, reserved, now_seconds)) > wanted:
         wanted = floor
         said = f"{said}, but less than {cores(floor)} stopped a replica within a day"
@@ -161,7 +163,7 @@ def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice 
         ample, learns_days = max(wanted, min(last.request_bytes, _GROWS * peak)), 0.0
     if limit > 0 and peak > _MEMORY_FULL * limit:
         wanted = max(wanted, host_memory.raised(limit, growing=growing))
-        said = f"use was at the limit of {gibibytes(limit)}, which hides the need"
+        said = f"use was at the limit of {gibibytes(limit)}, so the need is unknown"
     elif reserved and down * reserved <= wanted <= _MEMORY_UP * reserved:
         wanted = reserved
     kill = _worst(use, now_seconds)

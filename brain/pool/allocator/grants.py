@@ -142,7 +142,7 @@ def _because(seating: Seating, job: PoolJob, index: int, refused: Mapping[int, s
     if index in refused:
         return refused[index]
     if job.pinned:
-        return "pinned: it may not change now"
+        return "the job keeps its size, because it may not change now"
     return seating.squeezed.get(index, "")
 
 

@@ -175,7 +175,7 @@ class Option:
             return f"would bring {percent(self.gain / self.cost)} of what its accelerators cost"
         if self.gain < 0 and self.cost < 0:
             return f"would save {percent(self.cost / self.gain)} of what it gives up"
-        return "would bring no more" if self.gain <= 0 else "would be better, and finds no room"
+        return "would bring no more" if self.gain <= 0 else "would be better, but has no room"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -306,16 +306,17 @@ class _Carried:
         moves = made.grant.outcome is RoundEffect.MOVES
         if moves and since is not None and since < MOVED_SECONDS and _leaves(made):
             return (
-                f"it was moved {duration(since)} ago; {duration(MOVED_SECONDS)} lie between moves"
+                f"the job was moved {duration(since)} ago; Brain waits {duration(MOVED_SECONDS)} "
+                "between two moves of a job"
             )
         gain = None if made.member.untenable else _gain(made)
         if gain is not None and gain < self._settings.minimum_gain:
             least = change(self._settings.minimum_gain)
-            return f"{change(gain)} expected, a restart needs {least}"
+            return f"{change(gain)} expected, but a restart needs {least}"
         acts = any(one.grant.outcome is not RoundEffect.SHRINKS for one in self.changes)
         if acts and size > self._left:
             share = percent(self._settings.moved_share)
-            return f"at most {share} of the pool change hands at once"
+            return f"at most {share} of the pool's accelerators change owners at once"
         return None
 
     def _change(self, member: PoolMember, grant: Grant) -> Change:

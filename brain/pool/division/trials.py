@@ -53,7 +53,7 @@ def _hopes(situation: Situation, size: int) -> list[tuple[float, str]]:
     if (flat := _flat(situation, size)) is not None:
         fewer, more, share = flat
         rate = situation.predict(fewer).examples_per_second
-        found.append((rate, f"{more} replicas made {ratio(share)} of what {fewer} did"))
+        found.append((rate, f"{more} replicas had {ratio(share)} of the throughput of {fewer}"))
     return found
 
 

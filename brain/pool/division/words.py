@@ -123,12 +123,15 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
             for key, one in division.grants.items()
             if one.outcome is RoundEffect.STARTS
         ]
-        reason = f"{', '.join(starts)} of higher priority starts on its {count(before, 'replica')}"
+        reason = (
+            f"{', '.join(starts)} has a higher priority and starts on the nodes of its "
+            f"{count(before, 'replica')}"
+        )
         return Choice(
             replicas=before,
             code="preempted",
             reason=reason,
-            next_step="It stops at its next safe point, queues again, and later resumes.",
+            next_step="The job stops at its next safe point, queues again, and later resumes.",
         )
     size = count(grant.replicas, "replica")
     share = made.promised.examples_per_second / situation.rate if made.promised else None
@@ -142,8 +145,10 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
             for one in division.changes.values()
             if made.member.key in one.after
         ]
-        verb = "makes" if len(takers) == 1 else "make"
-        whom = f"{', '.join(takers)} {verb} more of the rest" if takers else "others wait to start"
+        verb = "gains" if len(takers) == 1 else "gain"
+        whom = (
+            f"{', '.join(takers)} {verb} more from the rest" if takers else "others wait to start"
+        )
         reason = f"{grant.replicas} of {before} replicas keep {percent(share)}: {rate}; {whom}"
         code, tried = "makes-room", trial(situation, grant.replicas)
         if tried is not None:
@@ -156,7 +161,7 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
         return Choice(
             replicas=grant.replicas,
             code="leaves-slow-node",
-            reason=f"{reason}; {size} on {to} do without it",
+            reason=f"{reason}; {size} on {to} avoid this node",
             next_step="",
         )
     factor = f", {ratio(share)} of now" if share is not None else ""
@@ -165,10 +170,10 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
         to = ", ".join(name for name, _ in made.nodes)
         reason = f"{rate} expected with {size} on {to}{factor}; the price is {price}"
         return Choice(replicas=grant.replicas, code="moves", reason=reason, next_step="")
-    bids = f"makes more of them at a price of {price}"
+    bids = f"gains more from them at a price of {price}"
     if _asked(division, made.member, grant) == 0:
-        bids = "else wants them"
-    reason = f"{rate} expected with {size}{factor}; nobody {bids}"
+        bids = "wants them"
+    reason = f"{rate} expected with {size}{factor}; no other job {bids}"
     return Choice(replicas=grant.replicas, code="gets-more", reason=reason, next_step="")
 
 
@@ -179,11 +184,14 @@ def _keeps(division: Division, member: PoolMember, grant: Grant, situation: Situ
     if grant.outcome is RoundEffect.REFUSED:
         code, why = "refused", grant.because
     elif member.untenable:
-        why = f"{member.untenable.why}; {put_off or 'no size that keeps it has room'}"
+        why = f"{member.untenable.why}; {put_off or 'no size that keeps the limit has room'}"
         code = "put-off"
     elif put_off and grant.outcome is not RoundEffect.SHRINKS:
-        code, why = "put-off", f"{count(grant.replicas, 'replica')} would be its share; {put_off}"
-    others = tuple((size, "others make more of it") for size in situation.sizes)
+        code, why = (
+            "put-off",
+            (f"{count(grant.replicas, 'replica')} would be the job's share; {put_off}"),
+        )
+    others = tuple((size, "other jobs gain more from it") for size in situation.sizes)
     return Choice(
         replicas=situation.replicas,
         code=code,
@@ -199,18 +207,18 @@ def _second(division: Division, member: PoolMember, grant: Grant, situation: Sit
     """
     other = grant.next_best
     if other is None:
-        return "it has no other size"
+        return "the job has no other size"
     gain = situation.gain(other.replicas)
     size = count(other.replicas, "replica")
     does = f"{size} would make {ratio(1 + gain)} of that" if gain is not None else size
     if grant.lost_to is not None:
-        return f"{does}, {division.names[grant.lost_to]} makes more of them"
+        return f"{does}, but {division.names[grant.lost_to]} gains more from them"
     if _asked(division, member, grant) == 0:
         fewer = other.replicas < situation.replicas
-        return f"{does}, and nobody else wants " + (
-            "the rest" if fewer else "them, but it is not worth a change"
+        return f"{does}, and no other job wants " + (
+            "the rest" if fewer else "them, but the gain is not worth a change"
         )
-    return f"{does}, not worth the price of {_price(division, member, grant)}"
+    return f"{does}, which is not worth the price of {_price(division, member, grant)}"
 
 
 def _price(division: Division, member: PoolMember, grant: Grant) -> str:
@@ -239,7 +247,7 @@ def _explained(
     others = explanation.alternatives
     if made is not None and made.grant.outcome is RoundEffect.SHRINKS:
         others = tuple(
-            replace(one, why_not="others make more of it")
+            replace(one, why_not="other jobs gain more from it")
             if one.replicas > made.grant.replicas
             else one
             for one in others

@@ -346,8 +346,11 @@ def _observing(advice: Recommendation) -> Recommendation:
     explanation = replace(
         advice.explanation,
         code="observing",
-        reason=f"first look after a start; it would be: {advice.explanation.reason}",
-        next_step="The next round may propose it.",
+        reason=(
+            "Brain decides nothing in its first turn after a start; it would have decided: "
+            f"{advice.explanation.reason}"
+        ),
+        next_step="The next round may propose this change.",
     )
     return replace(advice, target=advice.current, explanation=explanation)
 

@@ -115,7 +115,7 @@ def test_a_job_that_its_storage_starves_is_tried_with_fewer_where_others_make_mo
     tried = fleet.plans("starved")[-1].explanation
     assert tried.code == "tried-smaller"
     assert "workers wait for data 73 % of each step; 2 of 4 replicas" in tried.reason
-    assert "scales makes more of the rest" in tried.reason
+    assert "scales gains more from the rest" in tried.reason
 
 
 def test_a_job_that_loads_more_with_more_workers_gets_back_what_was_tried_to_be_taken():

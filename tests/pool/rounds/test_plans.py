@@ -252,7 +252,7 @@ def test_at_most_a_part_of_the_pool_changes_hands_in_a_round():
 
     new = [[p for p in turn.plans if p.state is PlanState.APPROVED] for turn in turns]
     assert max(len(plans) for plans in new) == 1
-    assert "at most 10 % of the pool change hands at once" in " ".join(
+    assert "at most 10 % of the pool's accelerators change owners at once" in " ".join(
         found.explanation.reason for turn in turns for found in turn.decisions.values()
     )
 
@@ -276,7 +276,7 @@ def test_every_decision_says_who_has_what_a_job_might_have_had():
     assert share.lost_to == "good"
     assert share.next_best is not None
     assert share.next_best.replicas == 2
-    assert "good makes more of them" in fleet.decision("bad").explanation.reason
+    assert "good gains more from them" in fleet.decision("bad").explanation.reason
 
 
 def mixed(**changed: Any) -> Fleet:

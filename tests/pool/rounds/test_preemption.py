@@ -127,4 +127,4 @@ def test_a_job_is_moved_once_in_half_an_hour():
     fleet.live(420, every=6)
 
     assert set(fleet.held()) == {"a", "c", "d"}
-    assert "30 min lie between moves" in fleet.decision("wide").explanation.reason
+    assert "Brain waits 30 min between two moves" in fleet.decision("wide").explanation.reason

@@ -61,4 +61,4 @@ def test_nothing_is_said_to_cost_0_where_accelerators_are_left():
 
     reason = fleet.decision("only").explanation.reason.replace("\u202f", " ")
     assert "1 replica would make" in reason
-    assert reason.endswith("of that, and nobody else wants the rest")
+    assert reason.endswith("of that, and no other job wants the rest")

@@ -1422,7 +1422,7 @@ export interface components {
         };
         /**
          * DesiredWorld
-         * @description The world that the standing target and an applying plan ask for.
+         * @description The world that a job should have: the present target, and a plan in progress.
          *
          *     The coordinator long-polls it (ETag = generation and version) and keeps the last answer
          *     on disk. No program pushes it.
@@ -1522,7 +1522,7 @@ export interface components {
         };
         /**
          * Digest
-         * @description The week of one owner.
+         * @description The amounts that one owner's jobs reserved, used, needed and wasted in one week.
          */
         Digest: {
             /**
@@ -1584,7 +1584,8 @@ export interface components {
         };
         /**
          * DigestLine
-         * @description The use of one resource by all measured replicas of an owner, in hours times ``unit``.
+         * @description The amounts of one resource that all measured replicas of an owner reserved, used, needed and
+         *     wasted, in hours times ``unit``.
          */
         DigestLine: {
             /** Cost */
@@ -1606,7 +1607,7 @@ export interface components {
         };
         /**
          * ApprovalPolicy
-         * @description The approver of a job's plans.
+         * @description The approval that Brain's plans for a job need.
          */
         DocumentApprovalPolicy: {
             /** @default null */
@@ -1788,7 +1789,7 @@ export interface components {
         };
         /**
          * Restarts
-         * @description The failures that a job may have.
+         * @description The number of failures after which a job is given up.
          */
         DocumentRestarts: {
             /**
@@ -1799,7 +1800,7 @@ export interface components {
         };
         /**
          * RoleSize
-         * @description Replicas of a role or group, and the amounts of each.
+         * @description The number of replicas of a role or group, and the processes and resources of each.
          */
         DocumentRoleSize: {
             /**
@@ -2103,7 +2104,7 @@ export interface components {
         };
         /**
          * Grade
-         * @description The grade of a reservation, by the use.
+         * @description The grade of a reservation compared with the use: from wasteful over good to short.
          * @enum {string}
          */
         Grade: "good" | "generous" | "wasteful" | "tight" | "short" | "open";
@@ -2157,7 +2158,7 @@ export interface components {
         };
         /**
          * HostSample
-         * @description A machine, and the share of one job in it.
+         * @description A reading of one machine, and of one job's processes on it.
          */
         HostSample: {
             /** Cpu Capacity Millis */
@@ -2225,7 +2226,7 @@ export interface components {
         };
         /**
          * HoursBucket
-         * @description Mean accelerators in use over one interval.
+         * @description The mean number of accelerators in use during one interval.
          */
         HoursBucket: {
             /**
@@ -2258,7 +2259,7 @@ export interface components {
         };
         /**
          * Intent
-         * @description The owner's intent for a job, apart from its size.
+         * @description The owner's wish for a job: to run, to be suspended, or to be cancelled.
          * @enum {string}
          */
         Intent: "run" | "suspend" | "cancel";
@@ -3054,7 +3055,7 @@ export interface components {
         };
         /**
          * NoticeKind
-         * @description The kind of a notice about a job's resources.
+         * @description The problem that a notice reports: for example a leak, or loaders without enough CPU.
          * @enum {string}
          */
         NoticeKind: "MemoryLeak" | "MemoryUnresolved" | "SharedMemoryFull" | "ScratchFull" | "Starved";
@@ -3082,7 +3083,7 @@ export interface components {
         };
         /**
          * OptimizeMode
-         * @description The program that proposes sizes of a job, and the scope that it decides over.
+         * @description The source of a job's plans: only people, Brain for this job alone, or Brain for its pool.
          * @enum {string}
          */
         OptimizeMode: "manual" | "single-job" | "cluster";
@@ -3252,7 +3253,7 @@ export interface components {
         PlanKind: "resize" | "request" | "rollback" | "restore" | "restart";
         /**
          * PlanSaving
-         * @description The saving of one of Brain's applied plans within the requested time.
+         * @description The saving of one of Brain's applied plans within the requested interval.
          */
         PlanSaving: {
             /** Cost Seconds */
@@ -3329,7 +3330,8 @@ export interface components {
         };
         /**
          * PolicyMode
-         * @description The mode in which plans are approved.
+         * @description The treatment of a job: Brain makes no plans, only records them, asks a person to approve
+         *     them, or applies them itself.
          * @enum {string}
          */
         PolicyMode: "off" | "shadow" | "approve" | "auto";
@@ -3492,7 +3494,7 @@ export interface components {
         };
         /**
          * Recommendation
-         * @description A decision for one job: a new size, or a hold at the present one.
+         * @description Brain's decision about one job: a new size, or no change (a *hold*).
          */
         Recommendation: {
             current: components["schemas"]["Allocation"];
@@ -3581,7 +3583,7 @@ export interface components {
         };
         /**
          * ReplicaExit
-         * @description The way in which a replica ended.
+         * @description The way in which a replica ended, for example by success, failure or loss.
          * @enum {string}
          */
         ReplicaExit: "succeeded" | "failed" | "left" | "cancelled" | "lost";
@@ -3653,7 +3655,8 @@ export interface components {
         };
         /**
          * ResourceLine
-         * @description One resource of each replica of a role, in mCPU or bytes.
+         * @description The reserved, used and advised amount of one resource for each replica of a role, in mCPU or
+         *     bytes.
          */
         ResourceLine: {
             /** Advised */
@@ -3704,7 +3707,8 @@ export interface components {
         };
         /**
          * Rival
-         * @description A configuration that a job could have had.
+         * @description A configuration that a job could have had instead, with the utility and cost that it would
+         *     have.
          */
         Rival: {
             /** Accelerator */
@@ -3718,7 +3722,7 @@ export interface components {
         };
         /**
          * RoleSize
-         * @description Replicas of a role or group, and the amounts of each.
+         * @description The number of replicas of a role or group, and the processes and resources of each.
          */
         RoleSize: {
             /** Processes Per Replica */
@@ -3732,7 +3736,7 @@ export interface components {
         };
         /**
          * SampleSource
-         * @description The origin of a worker's sample.
+         * @description The worker that a sample comes from: its job, world, replica and rank.
          */
         SampleSource: {
             /** Epoch */
@@ -3826,7 +3830,8 @@ export interface components {
         };
         /**
          * ScalePlan
-         * @description The size that one job should have from now on.
+         * @description A plan for one job: its new size, batch or amounts, with the promise, the reasons and the
+         *     state.
          */
         ScalePlan: {
             /**
@@ -4131,7 +4136,7 @@ export interface components {
         };
         /**
          * TelemetryLosses
-         * @description Known gaps in a job's telemetry.
+         * @description The numbers of a job's samples that are known to be lost.
          */
         TelemetryLosses: {
             /** Dropped */
@@ -4378,7 +4383,7 @@ export interface components {
         };
         /**
          * WorldEvent
-         * @description An observation of a coordinator.
+         * @description The kinds of events that a coordinator reports about a world.
          * @enum {string}
          */
         WorldEvent: "formed" | "stepping" | "held" | "change-failed" | "lost" | "finished" | "stopped" | "hung" | "memory";
@@ -4531,7 +4536,7 @@ export interface operations {
             query?: {
                 /** @description default: the caller */
                 owner?: string;
-                /** @description for example 2026-W48; default: the present one */
+                /** @description ISO week, for example 2026-W48; default: the present week */
                 week?: string;
             };
             header?: never;
@@ -5092,7 +5097,7 @@ export interface operations {
             query?: {
                 page_size?: number;
                 page_token?: string;
-                /** @description for example: state:Running,Queued project:x owner:me word */
+                /** @description Terms that a job must match, such as state:Running,Queued project:x owner:me word */
                 filter?: string;
                 since?: string | null;
                 until?: string | null;
@@ -5170,7 +5175,7 @@ export interface operations {
     submit: {
         parameters: {
             query?: {
-                /** @description default: the only pool that exists, else local */
+                /** @description Pool of the job; default: the only pool that exists, else local */
                 pool?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -5274,7 +5279,7 @@ export interface operations {
     job: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };
             header?: never;
@@ -5457,7 +5462,7 @@ export interface operations {
     edit: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -5581,7 +5586,7 @@ export interface operations {
     conditions: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -5702,7 +5707,7 @@ export interface operations {
     environment: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };
             header?: never;
@@ -5785,7 +5790,7 @@ export interface operations {
             query?: {
                 after?: number;
                 page_size?: number;
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };
             header?: never;
@@ -5871,7 +5876,7 @@ export interface operations {
                 previous?: boolean;
                 tail?: number;
                 follow?: boolean;
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };
             header?: never;
@@ -5950,7 +5955,7 @@ export interface operations {
     model: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };
             header?: never;
@@ -6029,7 +6034,7 @@ export interface operations {
     plans_of: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };
             header?: never;
@@ -6108,7 +6113,7 @@ export interface operations {
     resize: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -6232,7 +6237,7 @@ export interface operations {
     recommendation: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };
             header?: never;
@@ -6311,7 +6316,7 @@ export interface operations {
     report_replicas: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -6504,7 +6509,7 @@ export interface operations {
     report: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };
             header?: never;
@@ -6588,7 +6593,7 @@ export interface operations {
                 until?: string | null;
                 /** @description width of the chart in pixels */
                 width?: number;
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };
             header?: never;
@@ -6667,7 +6672,7 @@ export interface operations {
     mint_agent_token: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -6769,7 +6774,7 @@ export interface operations {
     what_if: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };
             header?: never;
@@ -6848,7 +6853,7 @@ export interface operations {
     workers: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };
             header?: never;
@@ -6929,7 +6934,7 @@ export interface operations {
             query?: {
                 /** @description how many seconds to wait for a change */
                 wait?: number;
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };
             header?: {
@@ -7017,7 +7022,7 @@ export interface operations {
     report_world: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -7130,7 +7135,7 @@ export interface operations {
     cancel: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -7250,7 +7255,7 @@ export interface operations {
     lift_advise_only: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -7370,7 +7375,7 @@ export interface operations {
     resume: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -7490,7 +7495,7 @@ export interface operations {
     suspend: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -7610,7 +7615,7 @@ export interface operations {
     cancel_jobs: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -7792,7 +7797,7 @@ export interface operations {
     resume_jobs: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -7887,7 +7892,7 @@ export interface operations {
     suspend_jobs: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -8218,7 +8223,7 @@ export interface operations {
             query?: {
                 page_size?: number;
                 page_token?: string;
-                /** @description for example: state:Proposed kind:resize job:name word */
+                /** @description Terms that a plan must match, such as state:Proposed kind:resize job:name word */
                 filter?: string;
                 since?: string | null;
                 until?: string | null;
@@ -8296,7 +8301,7 @@ export interface operations {
     approve: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -8421,7 +8426,7 @@ export interface operations {
     reject: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
@@ -8546,7 +8551,7 @@ export interface operations {
     rollback: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;

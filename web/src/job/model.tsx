@@ -82,5 +82,5 @@ function told(found: Calibrated): string {
 
 function trialSaid(trial: FreeTrial): string {
   const parts = count(trial.accumulation, "micro-batch", "micro-batches");
-  return `Two minutes with ${parts} of ${fixed(trial.local_batch)} examples a step would take ${percent(trial.learned)} of the doubt about ${count(trial.replicas, "replica")} away, and cost no restart.`;
+  return `Two minutes with ${parts} of ${fixed(trial.local_batch)} examples a step would remove ${percent(trial.learned)} of the uncertainty about ${count(trial.replicas, "replica")}, without a restart.`;
 }

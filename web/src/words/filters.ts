@@ -24,7 +24,7 @@ export function parseFilter(text: string, me: string): Filter | string {
     }
     const key = term.slice(0, colon);
     const allowed = KEYS[key];
-    if (allowed === undefined) return `filter: '${key}' is no key; known: ${Object.keys(KEYS).join(", ")}`;
+    if (allowed === undefined) return `filter: the key '${key}' does not exist; choose one of ${Object.keys(KEYS).join(", ")}`;
     const wanted = term.slice(colon + 1).split(",").filter(Boolean).map((one) => (key === "owner" && one === "me" ? me.toLowerCase() : one));
     const wrong = wanted.find((one) => allowed && !allowed.some((known) => known.toLowerCase().startsWith(one)));
     if (wrong) return `filter: ${key} '${wrong}' is none; known: ${allowed?.join(", ")}`;
