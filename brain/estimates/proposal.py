@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from brain import lifecycle
 from brain.estimates.advice import advised, hindsight
-from brain.lifecycle.capacity import Room, enforced, room
+from brain.lifecycle.capacity import Room, enforced, room, sized
 from brain.lifecycle.observed import ThroughputObserved
 from brain.models.resources import cpu
 from brain.ports import Transaction
@@ -109,7 +109,7 @@ def _aim(
         whole = replace(whole, cpu_millis=max(whole.cpu_millis, reserved.cpu_millis))
     for amounts in _fractions(reserved, whole):
         aim = current.reserving(role, amounts)
-        if amounts != reserved and room(tx, replace(job, amounts=aim.each)) >= current.replicas:
+        if amounts != reserved and room(tx, sized(job, aim)) >= current.replicas:
             return aim
     return None
 

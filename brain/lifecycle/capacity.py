@@ -7,7 +7,7 @@ a plan without verdict may go back. So no resource is promised twice while a wor
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -17,7 +17,7 @@ from brain.types.allocation import Allocation
 from brain.types.job import Job, JobId, JobState
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.resources import Node, NodeName, Resources
-from brain.types.roles import WORKER, others
+from brain.types.roles import WORKER, groups_of, others, ranked
 from brain.types.world import Replica, ReplicaState, World
 from brain.typeset import quantity
 
@@ -33,21 +33,20 @@ Room = Callable[[Transaction, Job], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
-    """The replicas that one job has in a pool, and those that it waits for."""
+class Share:
+    """Replicas of one job that are alike: those that it has in a pool, and those that it waits
+    for.
+    """
 
-    job: JobId
     each: Resources
+    #: Their group; ``worker`` for those outside the groups.
+    group: str = WORKER
     #: Live replicas by node, as observed.
-    live: Mapping[NodeName, int]
+    live: Mapping[NodeName, int] = field(default_factory=dict)
     #: Replicas that the job should have.
     wished: int
-    #: Replicas that the job would have if it ran.
-    target: int = 0
-    #: Kind of node that the job needs; None: any.
+    #: Kind of node that they need; None: any.
     accelerator: str | None = None
-    #: Chosen replicas by node; empty: any node where they fit.
-    chosen: Mapping[NodeName, int] = field(default_factory=dict)
 
     @property
     def missing(self) -> int:
@@ -55,24 +54,57 @@ class Holding:
         return max(0, self.wished - sum(self.live.values()))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """The replicas that one job has in a pool, and those that it waits for."""
+
+    job: JobId
+    #: One share; for a job with groups, a share for each.
+    shares: tuple[Share, ...]
+    #: Replicas that the job would have if it ran.
+    target: int = 0
+    #: Chosen replicas by node; empty: any node where they fit.
+    chosen: Mapping[NodeName, int] = field(default_factory=dict)
+
+
 def holding(tx: Transaction, job: Job) -> Holding:
     """Return the replicas that ``job`` has and those that it waits for."""
     plans, live = tx.plans.of(job.id), _alive(tx, job.id)
     _, target = wished(plans, job)
+    if groups_of(target.roles):
+        return _of_groups(job, plans, live, target)
     amounts = [target.each, *(one.current.each for one in plans if one.state is PlanState.APPLIED)]
     if target.roles:  # their amounts differ, and the sum counts
         amounts.append(standing(plans, job)[1].each)
     else:
         amounts += [job.resources, *(one.resources for one in live if one.resources)]
-    return Holding(
-        job=job.id,
+    share = Share(
         each=reduce(Resources.at_least, amounts),
         live=Counter(one.node for one in live),
         wished=0 if job.state in _IDLE else target.replicas,
-        target=target.replicas,
         accelerator=job.document.accelerator,
-        chosen=dict(target.nodes),
     )
+    return Holding(job=job.id, shares=(share,), target=target.replicas, chosen=dict(target.nodes))
+
+
+def _of_groups(
+    job: Job, plans: Sequence[ScalePlan], live: Sequence[Replica], target: Allocation
+) -> Holding:
+    """Return the holding of a job whose groups each reserve their own amounts."""
+    before = [one.current for one in plans if one.state is PlanState.APPLIED]
+    sizes = (target, standing(plans, job)[1], *before)
+    groups = {name: size.replicas for name, size in groups_of(target.roles)}
+    shares = tuple(
+        Share(
+            group=name,
+            each=reduce(Resources.at_least, (size.of(name) for size in sizes)),
+            live=Counter(one.node for one in live if one.role == name),
+            wished=0 if job.state in _IDLE else replicas,
+            accelerator=job.document.accelerator_of(name),
+        )
+        for name, replicas in ({WORKER: target.workers} | groups).items()
+    )
+    return Holding(job=job.id, shares=shares, target=target.replicas)
 
 
 class Ledger:
@@ -82,7 +114,8 @@ class Ledger:
         self._nodes = {node.name: node for node in nodes}
         self._free = {name: _amount(node.capacity) for name, node in self._nodes.items()}
         self._held: dict[JobId, Mapping[NodeName, int]] = {}
-        self._each: dict[JobId, Resources] = {}
+        #: Amounts of each replica, and replicas by node, of each group.
+        self._shares: dict[JobId, Mapping[str, tuple[Resources, Mapping[NodeName, int]]]] = {}
         for one in holdings:
             self.note(one)
 
@@ -101,21 +134,29 @@ class Ledger:
     def note(self, holding: Holding) -> None:
         """Replace a job's earlier holding by ``holding``."""
         self.drop(holding.job)
-        each, held = holding.each, Counter(holding.live)
+        held = {one.group: (one.each, self._hold(one, holding.chosen)) for one in holding.shares}
+        self._shares[holding.job] = held
+        self._held[holding.job] = sum((each for _, each in held.values()), Counter[NodeName]())
+
+    def _hold(self, share: Share, chosen: Mapping[NodeName, int]) -> Counter[NodeName]:
+        """Take the resources of a share; return its replicas by node."""
+        held = Counter(share.live)
         for node, replicas in held.items():
-            self._take(node, each, replicas)
-        for _ in range(holding.missing):
-            fit = self._fit(holding, held)
+            self._take(node, share.each, replicas)
+        for _ in range(share.missing):
+            fit = self._fit(share, chosen, held)
             if fit is None:
                 break
-            self._take(fit, each, 1)
+            self._take(fit, share.each, 1)
             held[fit] += 1
-        self._held[holding.job], self._each[holding.job] = held, each
+        return held
 
     def drop(self, job: JobId) -> None:
         """Give back everything that a job held."""
-        for node, replicas in self._held.pop(job, {}).items():
-            self._take(node, self._each[job], -replicas)
+        self._held.pop(job, None)
+        for each, held in self._shares.pop(job, {}).values():
+            for node, replicas in held.items():
+                self._take(node, each, -replicas)
 
     def room(self, job: Job) -> int:
         """Return the number of replicas of ``job`` that fit, its present ones included."""
@@ -123,8 +164,11 @@ class Ledger:
 
     def rooms(self, job: Job) -> Mapping[NodeName, int]:
         """Return the replicas of ``job`` that fit each node, its present ones included."""
+        if job.document.groups:
+            return self._rooms_of_groups(job)
         wants, each = job.document.accelerator, _amount(job.resources)
-        mine, held = self.held(job.id), self._each.get(job.id, job.resources)
+        mine = self.held(job.id)
+        held, _ = self._shares.get(job.id, {}).get(WORKER, (job.resources, mine))
         if mine and held != job.resources:
             # The job's replicas have other amounts now, so the resources that they hold are free
             # for new ones.
@@ -139,15 +183,39 @@ class Ledger:
             if node.schedulable and wants in (None, node.accelerator)
         }
 
-    def _fit(self, holding: Holding, held: Mapping[NodeName, int]) -> NodeName | None:
+    def _rooms_of_groups(self, job: Job) -> Mapping[NodeName, int]:
+        """Return the replicas that fit each node once all groups have their replicas; fewer than
+        the groups' own if these do not fit.
+        """
+        bare, present = Ledger(self._nodes.values(), ()), self._shares.get(job.id, {})
+        bare._free, bare._shares[job.id] = dict(self._free), present
+        bare.drop(job.id)
+        found = Counter[NodeName]()
+        for name, size in job.document.groups.items():
+            share = Share(
+                each=job.resources if size.resources is None else size.resources,
+                wished=size.replicas,
+                accelerator=job.document.accelerator_of(name),
+            )
+            _, here = present.get(name, (share.each, {}))
+            held = bare._hold(share, here)
+            found += held
+            if held.total() < size.replicas:
+                return found
+        alike = replace(job, document=replace(job.document, groups={}))
+        return found + Counter(bare.rooms(alike))
+
+    def _fit(
+        self, share: Share, chosen: Mapping[NodeName, int], held: Mapping[NodeName, int]
+    ) -> NodeName | None:
         """Return the node of the next replica: the one chosen for it, else the first that fits."""
-        each = _amount(holding.each)
-        chosen = [name for name, n in holding.chosen.items() if held.get(name, 0) < n]
-        for name in (*chosen, *self._free):
+        each = _amount(share.each)
+        first = [name for name, n in chosen.items() if held.get(name, 0) < n]
+        for name in (*first, *self._free):
             node = self._nodes.get(name)
             if node is None or not node.schedulable:
                 continue
-            if holding.accelerator not in (None, node.accelerator):
+            if share.accelerator not in (None, node.accelerator):
                 continue
             if _copies(self._free[name], each) > 0:
                 return name
@@ -231,15 +299,26 @@ def _live(tx: Transaction, job: JobId) -> Counter[NodeName]:
 def room(tx: Transaction, job: Job) -> int:
     """Return the number of replicas of ``job`` that fit its pool, present ones included."""
     jobs = [holding(tx, other) for other in tx.jobs.unfinished(job.pool) if other.id != job.id]
-    nodes = [node for node in tx.nodes.of(job.pool) if _usable(node, job)]
+    groups = bool(job.document.groups)
+    nodes = [node for node in tx.nodes.of(job.pool) if groups or _usable(node, job)]
     return Ledger(nodes, jobs).room(job)
+
+
+def sized(job: Job, size: Allocation) -> Job:
+    """Return a job of which ``room`` counts replicas with the amounts of ``size``: with those of
+    each group, or with the mean of all roles.
+    """
+    groups = {n: replace(one, resources=size.of(n)) for n, one in groups_of(size.roles)}
+    if not groups:
+        return replace(job, amounts=size.each)
+    return replace(job, amounts=size.resources, document=replace(job.document, groups=groups))
 
 
 def fitting(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -> int:
     """Return how many replicas of ``job`` fit its pool with the amounts of ``size``, its present
     ones included; a different number of replicas means a different number of workers."""
-    if not size.roles:
-        return room(tx, replace(job, amounts=size.resources))
+    if not ranked(size.roles):
+        return room(tx, sized(job, size))
     first = others(size.roles) + 1
 
     def lacks(replicas: int) -> bool:
@@ -255,7 +334,7 @@ def fits(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -> b
     present ones.
     """
     same = size.amounts == standing(tx.plans.of(job.id), job)[1].amounts
-    return same or room(tx, replace(job, amounts=size.each)) >= size.replicas
+    return same or room(tx, sized(job, size)) >= size.replicas
 
 
 def largest(tx: Transaction, job: Job) -> int | None:

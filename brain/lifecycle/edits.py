@@ -7,7 +7,7 @@ from math import ceil
 from brain.errors import BadInput, Conflict
 from brain.lifecycle.amounts import FULL, ReplicaUse, recent_use
 from brain.lifecycle.batches import ask_with, asked_for
-from brain.lifecycle.capacity import room
+from brain.lifecycle.capacity import room, sized
 from brain.lifecycle.desired import EMPTY, frozen, may_act, standing, wished, wished_batch
 from brain.lifecycle.observed import ThroughputObserved, look
 from brain.lifecycle.plans import draft, inconclusive, instead, obstacle, reserving
@@ -79,7 +79,7 @@ def edit(
         expect_workers(asked)
     used = recent_use(tx, job, now, role or WORKER)
     _expect_sensible(cpu_millis, memory_bytes)
-    _expect_a_node(tx, job, asked.of(role or WORKER), heading.of(role or WORKER))
+    _expect_a_node(tx, job, role or WORKER, asked, heading)
     _expect_more_than_used(cpu_millis, memory_bytes, used)
     for name in dict(asked.roles):
         if name != role and asked.of(name) != heading.of(name):
@@ -91,7 +91,7 @@ def edit(
         raise Conflict(
             f"job {job.document.name} already has these values, or a plan will give them to it"
         )
-    fits = room(tx, replace(job, amounts=asked.each))
+    fits = room(tx, sized(job, asked))
     if fits < size and not at_once:
         raise Conflict(
             f"{fits} of {count(size, 'replica')} with these amounts fit the pool {job.pool} now; "
@@ -260,8 +260,10 @@ def _expect_gpus(job: Job, heading: Resources, gpus: int | None, *, at_once: boo
         )
 
 
-def _expect_a_node(tx: Transaction, job: Job, asked: Resources, before: Resources) -> None:
-    wants = job.document.accelerator
+def _expect_a_node(
+    tx: Transaction, job: Job, role: str, size: Allocation, heading: Allocation
+) -> None:
+    asked, before, wants = size.of(role), heading.of(role), job.document.accelerator_of(role)
     nodes = [one for one in tx.nodes.of(job.pool) if wants in (None, one.accelerator)]
     if not nodes or any(asked.copies_within(one.capacity) != 0 for one in nodes):
         return

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.errors import BadInput, Conflict, UnknownJob
-from brain.lifecycle.capacity import Room, compared, fitting, largest, room
+from brain.lifecycle.capacity import Room, compared, fitting, largest, room, sized
 from brain.lifecycle.desired import wished
 from brain.lifecycle.earlier import inherit
 from brain.lifecycle.plans import close
@@ -70,8 +70,8 @@ def submit(
         created_at=now,
         updated_at=now,
     )
-    each = replace(document.allocation, resources=job.resources).each
-    asked, first = replace(job, amounts=each), document.replicas.first
+    asked = sized(job, replace(document.allocation, resources=job.resources))
+    first = document.replicas.first
     fits = largest(tx, asked)
     if fits is not None and fits < first:
         field = "replicas.start" if document.replicas.start is not None else "replicas.min"
@@ -140,6 +140,7 @@ def _following(known: JobDocument, said: JobDocument) -> JobDocument:
         replicas=bounds,
         processes_per_replica=known.processes_per_replica,
         resources=known.resources,
+        groups=known.groups,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from brain.errors import Conflict
 from brain.lifecycle.batches import ask_with
-from brain.lifecycle.capacity import Room, has_left, provided, room
+from brain.lifecycle.capacity import Room, has_left, provided, room, sized
 from brain.lifecycle.desired import (
     begun_anew,
     freeze_reason,
@@ -31,6 +31,7 @@ from brain.types.job import Intent, Job, JobId, JobState
 from brain.types.plan import Approval, Outcome, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.resources import Resources
+from brain.types.roles import groups_of
 from brain.typeset import count, plan_change, reallocation
 
 #: The approver of plans that the policy approves.
@@ -187,8 +188,8 @@ def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -
         other, generation = tx.jobs.get(waits[0][0]), waits[0][1]
         return f"plan {generation} of {other.document.name} has not freed its resources yet"
     target, asked = plan.target, job
-    if plan.changes_resources:
-        asked = replace(job, amounts=target.each)
+    if plan.changes_resources or groups_of(target.roles):
+        asked = sized(job, target)
     more = plan.current.each.at_least(target.each) != plan.current.each
     grows = target.replicas > plan.current.replicas or more
     if grows and (fits := room(tx, asked)) < target.replicas:

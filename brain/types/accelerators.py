@@ -4,7 +4,7 @@ Names are those that the vendors publish for their Kubernetes device plugins, no
 drivers. Another vendor is another row. Nothing that runs inside a worker reads this.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -116,6 +116,39 @@ def devices(resource: str, amount: Decimal) -> Decimal:
         return amount / _PER_DEVICE[resource]
     counted = resource.startswith(_PREFIXES) and not resource.endswith(_PARTS)
     return amount if counted or resource.rpartition("/")[2] == "gpu" else Decimal(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """The way in which a cluster's nodes offer one kind of accelerator."""
+
+    #: Node label that names the product; None: any product.
+    label: str | None
+    #: Kubernetes resource, and the amount that makes one device.
+    resource: str
+    amount: int = 1
+
+
+def device_of(
+    product: str | None, nodes: Iterable[tuple[Mapping[str, str], Mapping[str, Decimal]]]
+) -> Device:
+    """Return the way in which nodes, given as labels and allocatable amounts, offer a product.
+
+    Without such a node, which may be created later, it is NVIDIA's.
+
+    >>> offered = {"cpu": Decimal(8), "amd.com/gpu": Decimal(4)}
+    >>> device_of("MI300X", [({"amd.com/gpu.product-name": "MI300X"}, offered)]).resource
+    'amd.com/gpu'
+    """
+    for labels, offered in nodes if product is not None else ():
+        found = [name for name, amount in offered.items() if devices(name, amount) > 0]
+        if found and product_in(labels) == product:
+            label = next(name for name in PRODUCT_LABELS if name in labels)
+            # Whole devices come before their parts, as in the table.
+            resource = next((name for name in _PER_DEVICE if name in found), found[0])
+            return Device(label=label, resource=resource, amount=_PER_DEVICE.get(resource, 1))
+    named = None if product is None else NVIDIA.product_labels[0]
+    return Device(label=named, resource=next(iter(NVIDIA.resources)))
 
 
 def product_in(labels: Mapping[str, str]) -> str | None:

@@ -214,6 +214,11 @@ class JobDocument:
             roles=ordered({**self.roles, **self.groups}),
         )
 
+    def accelerator_of(self, group: str) -> str | None:
+        """Return the product name of the accelerators of a group's replicas; None for any."""
+        own = self.groups.get(group, RoleSize()).accelerator
+        return self.accelerator if own is None else own
+
     def check(self) -> None:
         """Raise for a document that can never run.
 

@@ -37,6 +37,8 @@ class RoleSize:
     processes_per_replica: int | None = None
     #: Amounts of each replica of the role; None: those of every replica of the job.
     resources: Resources | None = None
+    #: Product name of the accelerators of each replica of a group; None: that of the job.
+    accelerator: str | None = None
 
 
 #: The roles of a job except ``worker``, in the order of their ranks, then its groups by name; all
@@ -77,6 +79,12 @@ def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
                 f"roles.{name}.processesPerReplica {size.processes_per_replica} has no effect, "
                 "because a replica of a role is one process; leave it out",
                 field=f"roles.{name}.processesPerReplica",
+            )
+        if size.accelerator is not None:
+            raise BadInput(
+                f"roles.{name}.accelerator {size.accelerator} has no effect, because roles differ "
+                "in CPU and memory only; leave it out, and set accelerator for the job",
+                field=f"roles.{name}.accelerator",
             )
         if size.resources is None:
             continue

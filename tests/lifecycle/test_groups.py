@@ -10,11 +10,12 @@ from brain import lifecycle
 from brain.api import views
 from brain.errors import BadInput, Conflict
 from brain.estimates import asking
+from brain.lifecycle.capacity import Ledger, holding
 from brain.lifecycle.records import move_job
 from brain.scaling import expected_scaling
 from brain.types.allocation import Bounds
 from brain.types.estimate import EstimateQuestion
-from brain.types.job import ApprovalPolicy, JobState, PolicyMode
+from brain.types.job import ApprovalPolicy, Job, JobState, PolicyMode
 from brain.types.plan import PlanState, ScalePlan
 from brain.types.resources import Resources
 from brain.types.roles import RoleSize
@@ -102,6 +103,51 @@ def test_a_size_that_leaves_only_groups_is_refused():
 def test_a_group_has_room_by_its_own_amounts():
     with pytest.raises(Conflict, match="with these amounts fit the pool"):
         edit(training(), role="large", replicas=4)
+
+
+#: Four accelerators of each of two types, on a node of its own.
+TYPES = [
+    builders.node(name, accelerator=name.upper(), capacity=Resources(cpu_millis=8000, gpus=4))
+    for name in ("a", "b")
+]
+
+
+def a_job(id: str = "mixed", *, large: int = 1, **fields: Any) -> Job:
+    """Replicas of two accelerators A, and ``large`` replicas of four accelerators B."""
+    group = RoleSize(
+        replicas=large,
+        processes_per_replica=4,
+        resources=Resources(cpu_millis=1000, gpus=4),
+        accelerator="B",
+    )
+    given: dict[str, Any] = {
+        "replicas": Bounds(min=large + 1, max=9),
+        "resources": Resources(cpu_millis=1000, gpus=2),
+        "accelerator": "A",
+        "groups": {"large": group},
+    }
+    made = builders.job(id, name=id)
+    return replace(made, document=replace(made.document, **(given | fields)))
+
+
+def test_each_group_fits_the_nodes_of_its_accelerator_by_its_own_amounts():
+    assert Ledger(TYPES, ()).rooms(a_job()) == {"b": 1, "a": 2}
+    # The second group has no node left, so nothing beyond the first counts.
+    assert Ledger(TYPES, ()).room(a_job(large=2)) == 1
+
+
+def test_what_groups_hold_is_taken_from_the_nodes_of_their_accelerator():
+    here = Laptop(scaling_by(0.9), cpus=12)
+    with here.stores.transaction() as tx:
+        taken = holding(tx, replace(a_job(), state=JobState.STARTING))
+    ledger = Ledger(TYPES, [taken])
+    assert {name: left.gpus for name, left in ledger.free.items()} == {"a": 2, "b": 0}
+    other = a_job("other", groups={}, accelerator=None)
+    assert ledger.rooms(other) == {"a": 1, "b": 0}
+    # Its own replicas are where they are, and two more fit beside the first.
+    assert ledger.rooms(a_job()) == {"b": 1, "a": 2}
+    ledger.drop(taken.job)
+    assert {name: left.gpus for name, left in ledger.free.items()} == {"a": 4, "b": 4}
 
 
 def test_no_size_of_a_job_with_groups_is_predicted():

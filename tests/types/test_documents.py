@@ -169,6 +169,11 @@ def test_groups_of_a_document_are_part_of_its_size():
             "roles.ps.processesPerReplica",
             "leave it out",
         ),
+        (
+            {"groups": {}, "roles": {"ps": {"accelerator": "A100"}}},
+            "roles.ps.accelerator",
+            "roles.ps.accelerator A100 has no effect",
+        ),
     ],
 )
 def test_documents_of_impossible_groups_are_refused(fields: dict[str, Any], field: str, says: str):

@@ -120,7 +120,20 @@ async def submit(
     if chosen != LOCAL:
         return await _submit_to(chosen, document, here, who, act)
     _check_references(document, who)
+    _check_accelerators(document)
     return await run_in_threadpool(_submit_here, document, here, who, act)
+
+
+def _check_accelerators(document: JobDocument) -> None:
+    """Raise BadInput for groups that name an accelerator: this machine has one type."""
+    for name, size in document.groups.items():
+        if size.accelerator is not None:
+            field = f"groups.{name}.accelerator"
+            raise BadInput(
+                f"{field} {size.accelerator} has no effect in the pool {LOCAL}, a machine with one "
+                "type of accelerator; leave it out, or submit the job to the pool of a cluster",
+                field=field,
+            )
 
 
 def _pool(here: Context, named: str) -> PoolName:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from brain import lifecycle
-from brain.lifecycle.capacity import Holding, Ledger
+from brain.lifecycle.capacity import Holding, Ledger, Share
 from brain.pool.rounds import Memo
 from brain.types.allocation import Bounds
 from brain.types.job import JobId, OptimizeMode
@@ -75,10 +75,11 @@ def test_between_two_jobs_of_a_turn_only_what_others_changed_is_read_again():
 
 def test_what_a_job_waits_for_is_not_expected_on_a_drained_node():
     drained = replace(node("a", cpus=2), schedulable=False)
-    waits = Holding(job=JobId("waits"), each=Resources(cpu_millis=1000), live={}, wished=2)
+    each = Resources(cpu_millis=1000)
+    waits = Holding(job=JobId("waits"), shares=(Share(each=each, wished=2),))
 
     ledger = Ledger([drained, node("b", cpus=2)], [waits])
 
     assert ledger.held(JobId("waits")) == {"b": 2}
     other = job("other", name="other")
-    assert ledger.room(replace(other, document=replace(other.document, resources=waits.each))) == 0
+    assert ledger.room(replace(other, document=replace(other.document, resources=each))) == 0

@@ -1804,6 +1804,11 @@ export interface components {
          */
         DocumentRoleSize: {
             /**
+             * Accelerator
+             * @default null
+             */
+            accelerator: string | null;
+            /**
              * Processes Per Replica
              * @default null
              */
@@ -3725,6 +3730,8 @@ export interface components {
          * @description The number of replicas of a role or group, and the processes and resources of each.
          */
         RoleSize: {
+            /** Accelerator */
+            accelerator: string | null;
             /** Processes Per Replica */
             processes_per_replica: number | null;
             /**

@@ -8,7 +8,7 @@ const size = (replicas: number, large: number): Allocation => ({
   replicas,
   processes_per_replica: 4,
   resources: amounts(4),
-  roles: large ? [["large", { replicas: large, processes_per_replica: 8, resources: amounts(8) }]] : [],
+  roles: large ? [["large", { replicas: large, processes_per_replica: 8, resources: amounts(8), accelerator: null }]] : [],
   nodes: [],
   batch: null,
 });
