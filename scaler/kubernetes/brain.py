@@ -218,26 +218,32 @@ class OperatorsBrain:
         by: str,
         *,
         resources: Resources | None = None,
+        group: str | None = None,
     ) -> PlanView:
-        """Ask for a size.
+        """Ask for a size, of the job or of one ``group`` of its replicas.
 
         The same ``key`` again is the same request, and has the same answer.
 
         ``by`` is the requester, as far as the cluster knows. ``resources`` are amounts that each
-        replica shall reserve as well; Brain then does not clamp the size.
+        replica shall reserve as well. Brain clamps the size of a job, unless amounts come with it.
 
         Raises:
             BadInput, Conflict: Brain refuses it, with the reason.
         """
-        if resources is None:
+        if resources is None and group is None:
             request = ResizeRequest(replicas=replicas, why=why, clamp=True, by=by)
             call: Call[PlanView] = calls.resize(job, request)
         else:
-            cpu, memory = resources.cpu_millis or None, resources.memory_bytes or None
-            call = calls.edit(
-                job,
-                JobEdit(replicas=replicas, cpu_millis=cpu, memory_bytes=memory, why=why, by=by),
+            amounts = resources or Resources()
+            wanted = JobEdit(
+                replicas=replicas,
+                cpu_millis=amounts.cpu_millis or None,
+                memory_bytes=amounts.memory_bytes or None,
+                role=group,
+                why=why,
+                by=by,
             )
+            call = calls.edit(job, wanted)
         return self._client.send(replace(call, headers={"Idempotency-Key": key}))
 
     def report_world(self, report: WorldReport) -> None:

@@ -54,7 +54,7 @@ def test_no_gang_waits_that_the_scheduler_would_place_whole(part: int):
 
 def test_what_never_fits_is_not_let_in_and_both_happen():
     verdicts = [
-        (infeasible(cluster.gang[0], len(cluster.gang), cluster.nodes), bool(admitted(cluster)))
+        (infeasible(cluster.gang, cluster.nodes), bool(admitted(cluster)))
         for cluster in (drawn(SEED, number) for number in range(200))
     ]
 

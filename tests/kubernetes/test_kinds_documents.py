@@ -1,6 +1,8 @@
 """An ElasticJob becomes the document that Brain knows, and back."""
 
+import re
 from collections.abc import Sequence
+from decimal import Decimal
 
 import pytest
 
@@ -18,6 +20,7 @@ from brain.types.job import (
     Secret,
 )
 from brain.types.resources import Resources
+from brain.types.roles import RoleSize
 from scaler.kubernetes.kinds.documents import (
     LaunchKind,
     elastic_job,
@@ -27,6 +30,7 @@ from scaler.kubernetes.kinds.documents import (
     plan_unserved,
     unserved,
 )
+from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
 from tests.kubernetes.clusters import namespace
 from tests.kubernetes.jobs import Object, job, main_of, plan, seed
@@ -244,6 +248,101 @@ def test_a_document_survives_the_way_there_and_back() -> None:
         policy=ApprovalPolicy(mode=PolicyMode.SHADOW),
     )
     assert document(elastic_job(original)) == original
+
+
+#: Nodes of two types of accelerators, by labels and allocatable amounts.
+TYPES = [
+    ({"nvidia.com/gpu.product": "A100"}, {"cpu": Decimal(64), "nvidia.com/gpu": Decimal(4)}),
+    ({"accelerator": "V100"}, {"tencent.com/vcuda-core": Decimal(800)}),
+]
+
+
+def test_groups_of_a_document_survive_the_way_there_and_back() -> None:
+    large = RoleSize(
+        replicas=2,
+        processes_per_replica=8,
+        resources=Resources(cpu_millis=4000, gpus=8),
+        accelerator="V100",
+    )
+    original = JobDocument(
+        name="mixed",
+        command=("brain-run", "train.py"),
+        image="digits:1",
+        replicas=Bounds(min=4, max=6),
+        processes_per_replica=4,
+        resources=Resources(cpu_millis=2000, gpus=4),
+        accelerator="A100",
+        groups={"large": large},
+    )
+    made = elastic_job(original, TYPES)
+    assert document(made) == original
+    worker = made["spec"]["replicaSpecs"]["worker"]
+    own, other = (one["template"]["spec"] for one in (worker, worker["groups"]["large"]))
+    assert own["nodeSelector"] == {"nvidia.com/gpu.product": "A100"}
+    assert own["containers"][0]["resources"]["limits"] == {"cpu": "2000m", "nvidia.com/gpu": "4"}
+    assert other["nodeSelector"] == {"accelerator": "V100"}
+    limits = {"cpu": "4000m", "tencent.com/vcuda-core": "800"}
+    assert other["containers"][0]["resources"]["limits"] == limits
+
+
+def test_a_group_without_fields_of_its_own_has_those_of_its_role() -> None:
+    obj = job(*RUN, resources={"cpu": 2}, minReplicas=3, groups={"spare": {"replicas": 2}})
+    (group,) = document(obj).groups.values()
+    assert group == RoleSize(
+        replicas=2, processes_per_replica=1, resources=Resources(cpu_millis=2000)
+    )
+
+
+def _unlike(field: str, value: object) -> Object:
+    obj = job(*RUN, minReplicas=3, groups={"large": {"replicas": 1}})
+    at = obj
+    *path, last = field.split("/")
+    for name in path:
+        at = at.setdefault(name, {})
+    at[last] = value
+    return obj
+
+
+UNLIKE: dict[str, tuple[Object, str, str]] = {
+    "limits of the job": (
+        _unlike("spec/resourceLimits", {"cpu": "8"}),
+        "spec.resourceLimits",
+        "leave it out beside spec.replicaSpecs.worker.groups",
+    ),
+    "a queue": (
+        _unlike("metadata/labels", {QUEUE: "team"}),
+        f"metadata.labels.{QUEUE}",
+        "leave it out beside spec.replicaSpecs.worker.groups",
+    ),
+    "parameter servers": (
+        _unlike("spec/distributionStrategy", "ParameterServerStrategy"),
+        "spec.replicaSpecs.worker.groups",
+        "cannot be combined with ParameterServerStrategy",
+    ),
+    "the name of a role": (
+        _unlike("spec/replicaSpecs/worker/groups", {"ps": {}}),
+        "spec.replicaSpecs.worker.groups.ps",
+        "is not a name for a group",
+    ),
+    "a pod without containers": (
+        _unlike(
+            "spec/replicaSpecs/worker/groups/large/template", {"spec": {"containers": []}}
+        ),
+        "spec.replicaSpecs.worker.groups.large.template.spec.containers",
+        "give a container with name and image",
+    ),
+    "no replica beside them": (
+        _unlike("spec/replicaSpecs/worker/minReplicas", 1), "replicas.min", "raise it to 2"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNLIKE)
+def test_groups_that_cannot_be_are_refused_with_field_and_remedy(case: str) -> None:
+    obj, field, says = UNLIKE[case]
+    with pytest.raises(BadInput, match=re.escape(says)) as refused:
+        document(obj)
+    assert refused.value.field == field
 
 
 def test_values_of_the_environment_are_in_a_secret_and_never_come_back() -> None:

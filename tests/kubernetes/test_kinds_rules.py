@@ -106,6 +106,18 @@ EDITS: dict[str, tuple[Kind, Object, Callable[[Object], Any], str]] = {
         lambda o: o["spec"]["replicaResourceSpecs"]["worker"].update(replicas=3),
         "immutable; create another plan",
     ),
+    "the names of groups": (
+        JOBS,
+        job(*RUN, replicas=3, minReplicas=3, groups={"large": {"replicas": 1}}),
+        lambda o: o["spec"]["replicaSpecs"]["worker"]["groups"].update(small={"replicas": 1}),
+        "groups come and go only with the job",
+    ),
+    "the groups of a job without any": (
+        JOBS,
+        job(*RUN, replicas=3),
+        lambda o: o["spec"]["replicaSpecs"]["worker"].update(groups={"small": {"replicas": 1}}),
+        "groups come and go only with the job",
+    ),
     "when a plan expires": (
         PLANS,
         plan({"ownerJob": "digits", "removePods": [{"name": "digits-edljob-worker-1"}]}),

@@ -10,9 +10,10 @@ import yaml
 from brain import calls
 from brain.errors import Unavailable
 from brain.types.job import Intent, JobState
+from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.pods.identity import INJECT
-from scaler.kubernetes.pods.quota import QUEUE, WORKLOAD
+from scaler.kubernetes.pods.quota import WORKLOAD
 from scaler.kubernetes.runtime.cluster import Denied, Invalid
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver import Server

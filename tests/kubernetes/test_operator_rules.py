@@ -105,7 +105,14 @@ def reported(
 ) -> tuple[WorldEvent, int] | None:
     seen = [replica(id, ReplicaPhase.RUNNING) for id in running]
     told = rigid.report(
-        JobId(JOB), seen, known, wished=2, generation=1, processes=1, queued=queued, now=NOW
+        JobId(JOB),
+        seen,
+        known,
+        wished=2,
+        generation=1,
+        processes=lambda _: 1,
+        queued=queued,
+        now=NOW,
     )
     return told and (told.event, told.epoch)
 

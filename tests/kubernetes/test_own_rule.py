@@ -16,7 +16,8 @@ from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
 from brain.views import JobEdit, ResizeRequest
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
-from scaler.kubernetes.operator.without_brain import OwnJob, OwnRule, begun, reported
+from scaler.kubernetes.operator.own_job import OwnJob, begun
+from scaler.kubernetes.operator.without_brain import OwnRule, reported
 from tests.builders import NOW
 from tests.kubernetes import jobs
 

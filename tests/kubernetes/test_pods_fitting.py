@@ -240,13 +240,13 @@ def test_beyond_the_gang_pods_begin_in_units():
     ],
 )
 def test_what_can_never_fit_is_told_in_a_sentence(template: Any, least: int, says: str | None):
-    said = infeasible({"metadata": {}, "spec": template}, least, [node("n0"), node("n1")])
+    said = infeasible([{"metadata": {}, "spec": template}] * least, [node("n0"), node("n1")])
 
     assert (said is None) if says is None else says in str(said)
 
 
 def test_without_nodes_nothing_is_said():
-    assert infeasible(pod("p", gpus=16), 1, []) is None
+    assert infeasible([pod("p", gpus=16)], []) is None
 
 
 def test_more_than_the_limits_of_the_job_is_told():

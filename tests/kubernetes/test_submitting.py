@@ -177,9 +177,13 @@ def test_a_submission_that_cannot_be_is_refused_with_field_and_remedy(
     assert "--submit-to kube-system" in refused(project="kube-system")
     assert "metadata.name 'Digits'" in refused(name="Digits")
     assert "preemptible" in refused(preemptible=True)
-    large = {"large": {"replicas": 1, "processesPerReplica": 8}}
-    assert "groups (large) work on one machine only" in refused(
-        replicas={"min": 2, "max": 2}, groups=large
+    large = {"large": {"replicas": 1, "processesPerReplica": 8, "accelerator": "no label"}}
+    of_two = {"replicas": {"min": 2, "max": 2}, "groups": large}
+    assert "groups.large.accelerator 'no label' cannot be the value of a node label" in refused(
+        **of_two
+    )
+    assert "groups.large.accelerator no label has no effect in the pool local" in refused(
+        "--pool", "local", **of_two
     )
     token = {"TOKEN": {"fromFile": "/etc/passwd"}}
     assert "use fromSecret" in refused(environment=token)

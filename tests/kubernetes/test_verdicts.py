@@ -107,7 +107,7 @@ def test_no_first_choice_of_the_scheduler_splits_a_gang_that_was_let_in():
 
 
 def test_no_gang_is_said_never_to_fit_that_the_real_scheduler_placed():
-    said = [(each, infeasible(each.pod, each.size, each.nodes)) for each in recorded()]
+    said = [(each, infeasible([each.pod] * each.size, each.nodes)) for each in recorded()]
 
     assert not [each.number for each, why in said if why and each.together == each.size]
     assert sum(why is not None for _, why in said) > 200

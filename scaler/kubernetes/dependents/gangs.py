@@ -119,6 +119,7 @@ class Gangs:
         # One gang at a time: two concurrent looks would let two gangs in to the same capacity.
         with self._opening:
             capacity, unit = self._room.capacity(waiting), document.replicas.unit
+            waiting = gang.fitting_first(waiting, capacity) if job.groups else waiting
             ready = gang.admitted(waiting, begun, least=least, unit=unit, capacity=capacity)
             for pod in ready.pods:
                 self._upkeep.patch(pod, gang.opened(pod, ready.near))

@@ -5,7 +5,7 @@ job waits. The condition says *not yet* during the job's patience, and *never* o
 within it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -18,7 +18,7 @@ from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.pods import gang
 from scaler.kubernetes.pods.asking import asking, asking_index
 from scaler.kubernetes.pods.fitting import infeasible, takers
-from scaler.kubernetes.pods.orders import Installation, specimen
+from scaler.kubernetes.pods.orders import Installation, group_sizes, specimens
 from scaler.kubernetes.runtime.cluster import Object
 from scaler.kubernetes.runtime.status import read_instant
 from scaler.kubernetes.runtime.store import Store
@@ -57,9 +57,10 @@ class NewNodes:
         have = view is not None and view.state in _HAVE
         size = max(least, view.replicas_wished) if view is not None and have else least
         mine = [pod for pod in self._pods.by("asking", job.metadata.uid) if gang.stays(pod)]
-        nodes, like = list(self._nodes), specimen(job)
-        never = infeasible(like, least, nodes)
-        short = never if size == least else infeasible(like, size, nodes)
+        nodes, groups = list(self._nodes), group_sizes(job, view)
+        never = infeasible(_all(specimens(job, least, groups)), nodes)
+        like = specimens(job, size, groups)
+        short = never if size == least else infeasible(_all(like), nodes)
         served = not short and nodes and (have or not mine)
         if served or job.spec.suspend:
             self.end(job)
@@ -70,7 +71,7 @@ class NewNodes:
             self._shut[job.metadata.uid] = now + patience_of(job)
             self.end(job)
         elif short or not nodes:
-            self._ask(job, size, mine, house, now)
+            self._ask(job, like, mine, house, now)
         if never is None or left <= 0:
             return Outlook(lacking=never, look_seconds=left if left > 0 else None)
         asked = (
@@ -88,7 +89,7 @@ class NewNodes:
     def _ask(
         self,
         job: ElasticJob,
-        size: int,
+        like: Mapping[str, Sequence[Object]],
         mine: Sequence[Object],
         house: Installation,
         now: datetime,
@@ -98,13 +99,21 @@ class NewNodes:
             return
         came = {pod["spec"]["nodeName"] for pod in gang.holding(mine)}
         there = [node for node in self._nodes if node["metadata"]["name"] not in came]
-        holds, off = takers(specimen(job), size, there)
         image = house.injection.image if house.injection is not None else None
         names = {pod["metadata"]["name"] for pod in mine}
-        pods = (asking(job, number, off, image) for number in range(size - holds))
+        pods, before = list[Object](), list[Object]()
+        for group, such in like.items():
+            holds, off = takers(such[0], len(such), there, before)
+            numbers = range(len(pods), len(pods) + len(such) - holds)
+            pods += [asking(job, group, number, off, image) for number in numbers]
+            before += such
         new = (pod for pod in pods if pod["metadata"]["name"] not in names)
         for pod in islice(new, max(0, _MOST - (len(mine) - len(came)))):
             self._upkeep.create(pod)
+
+
+def _all(pods: Mapping[str, Sequence[Object]]) -> list[Object]:
+    return [each for such in pods.values() for each in such]
 
 
 def _times(pods: Sequence[Object]) -> Sequence[datetime]:

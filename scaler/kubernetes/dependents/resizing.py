@@ -30,7 +30,7 @@ from scaler.kubernetes.pods.amounts import (
 )
 from scaler.kubernetes.pods.failures import over_quota
 from scaler.kubernetes.pods.fitting import infeasible, said_bytes
-from scaler.kubernetes.pods.orders import memory_after, past, specimen
+from scaler.kubernetes.pods.orders import group_sizes, memory_after, past, specimen
 from scaler.kubernetes.runtime.cluster import (
     LIMIT_RANGE,
     POD,
@@ -173,10 +173,29 @@ class Resizing:
         end: Callable[[Object], None],
         now: datetime,
     ) -> Resized:
-        plan = changing(view)
-        if plan is None:
+        if changing(view) is None:
             return Resized()
-        template, wanted = job.spec.replica_specs[job.scaled].template or {}, plan.target.resources
+        alike: dict[str, list[Object]] = {}
+        for pod in mine:
+            alike.setdefault(identity.group_of(pod), []).append(pod)
+        found = [
+            self._tend_group(job, view, group, pods, end, now)
+            for group, pods in sorted(alike.items())
+        ]
+        return max(found, key=_hindrance, default=Resized())
+
+    def _tend_group(
+        self,
+        job: ElasticJob,
+        view: JobView,
+        group: str,
+        mine: Sequence[Object],
+        end: Callable[[Object], None],
+        now: datetime,
+    ) -> Resized:
+        plan = changing(view)
+        assert plan is not None, "the caller has looked"
+        template, wanted = job.template_of(group), plan.target.of(group)
         document = reserved(template)
         found = {_uid(pod): self._way(pod, document, wanted) for pod in mine if _stays(pod)}
         todo = [pod for pod in mine if found.get(_uid(pod), _NONE) != _NONE]
@@ -185,7 +204,7 @@ class Resizing:
         if why := amounts.unserved(template, document, wanted):
             return Resized(Reason.IGNORED, why)
         requests = _not_below(amounts.of_main(template, wanted), template, mine)
-        if refusal := self._beforehand(job, view, todo, requests):
+        if refusal := self._beforehand(job, view, group, todo, requests):
             return refusal
         for pod in todo:
             if found[_uid(pod)].way is Way.RESIZE:
@@ -205,15 +224,22 @@ class Resizing:
         return following(pod, document, wanted, offered=self.offered)
 
     def _beforehand(
-        self, job: ElasticJob, view: JobView, todo: Sequence[Object], requests: Mapping[str, str]
+        self,
+        job: ElasticJob,
+        view: JobView,
+        group: str,
+        todo: Sequence[Object],
+        requests: Mapping[str, str],
     ) -> Resized | None:
         """Return why no pod is resized: no node holds such a pod, or the namespace forbids it."""
-        fresh = [pod for pod in todo if amounts.asked(pod) != wished(view)]
+        fresh = [pod for pod in todo if amounts.asked(pod) != wished(view, group)]
         if not fresh:
             return None
-        such = specimen(job)
+        such = specimen(job, group)
         such = {**such, "spec": {**such["spec"], "containers": amounts.resized_pod(such, requests)}}
-        never = infeasible(such, max(1, view.replicas_wished), list(self._nodes))
+        sizes = group_sizes(job, view)
+        size = sizes.get(group, view.replicas_wished - sum(sizes.values()))
+        never = infeasible([such] * max(1, size), list(self._nodes))
         if never is not None:
             return Resized(Reason.NEVER_FITS, never)
         namespace = job.metadata.namespace
@@ -233,7 +259,7 @@ class Resizing:
 
     def _resize(self, pod: Object, requests: Mapping[str, str], view: JobView) -> Next:
         """Have the server resize a pod; record the amounts and the plan."""
-        metadata, wanted = pod["metadata"], wished(view)
+        metadata, wanted = pod["metadata"], wished(view, identity.group_of(pod))
         where = metadata["namespace"], metadata["name"]
         version = {"resourceVersion": metadata.get("resourceVersion")}
         patch = {"metadata": version, "spec": {"containers": amounts.resized_pod(pod, requests)}}
@@ -294,6 +320,12 @@ def _told(
         f"{said}. These pods get their new amounts at their next restart, by {due:%H:%M} UTC "
         "at the latest",
     )
+
+
+def _hindrance(found: Resized) -> tuple[bool, bool]:
+    """Order results by what keeps pods from their amounts."""
+    going = found.reason in (Reason.AS_PLANNED, Reason.RESIZING)
+    return not going, bool(found.message)
 
 
 def _gravity(reason: Reason) -> bool:

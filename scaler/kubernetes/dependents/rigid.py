@@ -5,7 +5,7 @@ start. A plan replaces all pods. The steps that such a world makes, redoes or lo
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from brain.errors import BadInput
@@ -52,11 +52,13 @@ def report(
     *,
     wished: int,
     generation: int,
-    processes: int,
+    processes: Callable[[str], int],
     queued: bool,
     now: datetime,
 ) -> WorldReport | None:
     """Build a coordinator's report of a world if all desired replicas run, else None.
+
+    ``processes`` returns those of each replica of a group.
 
     ``known``: the latest world in Brain. Brain learns from the replicas how that world ends.
     The world counts as stepping as soon as Brain lets the job start, which is ``queued`` till then.
@@ -76,7 +78,8 @@ def report(
         Member(
             replica=each.id,
             group_rank=rank,
-            processes=processes,
+            processes=processes(each.group),
+            role=each.role,
             node=each.node or _UNKNOWN,
             address="",
         )

@@ -11,7 +11,7 @@ from brain.types.job import JobDocument
 from scaler.kubernetes.kinds import ElasticJob, ReplicaType
 from scaler.kubernetes.pods import gang, identity, places
 from scaler.kubernetes.pods.manifest import AGENT_PORT
-from scaler.kubernetes.pods.orders import gang_size, priority_class
+from scaler.kubernetes.pods.orders import gang_size, group_sizes, priority_class, specimens
 from scaler.kubernetes.runtime.cluster import (
     POD,
     SERVICE,
@@ -53,9 +53,9 @@ class Upkeep:
             job=job.metadata.name,
             uid=job.metadata.uid,
             least=gang_size(job, document),
+            alike=specimens(job, gang_size(job, document), group_sizes(job, None)),
             # A share makes the lowest ranks high, so a gang has the class of its first rank.
             priority=priority_class(role.priority, 0, document.replicas.first),
-            spec=(role.template or {}).get("spec") or {},
         )
         self._cluster.apply(gang.POD_GROUP, obj)
 

@@ -52,7 +52,7 @@ class Worlds:
             known,
             wished=len(ids),
             generation=view.generation if len(ids) == view.replicas_wished else before,
-            processes=document.processes_per_replica,
+            processes=document.allocation.processes_of,
             queued=queued,
             now=self._clock(),
         )

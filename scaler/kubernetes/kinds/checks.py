@@ -6,7 +6,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from brain.errors import BadInput, ImpossibleBounds
-from scaler.kubernetes.kinds.elasticjob import ElasticJob, ReplicaSpec, ReplicaType
+from brain.types.roles import GROUP_NAME, is_group
+from scaler.kubernetes.kinds.elasticjob import ElasticJob, ReplicaSpec, ReplicaType, Strategy
+from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.kinds.scaleplan import JOB_LABEL, PodMeta, ScalePlan
 
@@ -34,6 +36,7 @@ def check_job(job: ElasticJob) -> None:
             _check_bounds(spec, path)
             _check_priority(spec, path)
             check_template(spec.template, f"{path}.template")
+            _check_groups(job, role, spec)
     for name, amount in job.spec.resource_limits.items():
         quantity(amount, f"spec.resourceLimits.{name}")
 
@@ -56,7 +59,9 @@ def check_plan(plan: ScalePlan) -> None:
         )
     for role, wanted in spec.replica_resource_specs.items():
         path = f"spec.replicaResourceSpecs.{role}"
-        _check_role(role, path)
+        # Any other name may be a group of the job.
+        if not re.fullmatch(GROUP_NAME, role):
+            _check_role(role, path)
         if wanted.replicas is None and not wanted.resource:
             raise BadInput(f"{path} changes nothing; give replicas or resource", field=path)
         for name, amount in wanted.resource.items():
@@ -252,6 +257,38 @@ def _check_bounds(spec: ReplicaSpec, path: str) -> None:
             f"{first}",
             field=f"{path}.unit",
         )
+
+
+def _check_groups(job: ElasticJob, role: str, spec: ReplicaSpec) -> None:
+    """Refuse groups that no replica can be started for, or beside which a field means nothing."""
+    path = f"spec.replicaSpecs.{role}.groups"
+    if not spec.groups:
+        return
+    others = [name for name in job.spec.replica_specs if name not in (role, ReplicaType.MASTER)]
+    if role != ReplicaType.WORKER or others or job.strategy is Strategy.PARAMETER_SERVER:
+        beside = ", ".join(others) or job.strategy if role == ReplicaType.WORKER else role
+        raise BadInput(
+            f"{path} cannot be combined with {beside}, whose replicas are alike; leave one of "
+            "them out",
+            field=path,
+        )
+    unlike = {
+        "spec.resourceLimits": bool(job.spec.resource_limits),
+        f"metadata.labels.{QUEUE}": QUEUE in job.metadata.labels,
+    }
+    for field in (name for name, given in unlike.items() if given):
+        raise BadInput(
+            f"{field} counts replicas that are alike; leave it out beside {path}", field=field
+        )
+    for name, group in spec.groups.items():
+        if not is_group(name) or not re.fullmatch(GROUP_NAME, name):
+            raise BadInput(
+                f"{path}.{name} is not a name for a group; give up to 63 lower-case letters, "
+                "digits and `-` that are not the name of a role",
+                field=f"{path}.{name}",
+            )
+        if group.template is not None:
+            check_template(group.template, f"{path}.{name}.template")
 
 
 def _check_priority(spec: ReplicaSpec, path: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -22,6 +22,7 @@ from scaler.kubernetes.kinds.fields import (
     Amounts,
     Count,
     Fields,
+    GroupName,
     Int64,
     Metadata,
     Name,
@@ -77,6 +78,19 @@ class BatchScheduler(StrEnum):
     VOLCANO = "volcano"
 
 
+class GroupSpec(Fields, frozen=True, kw_only=True):
+    """Workers that differ from the others of their role."""
+
+    #: Number of replicas of the group; only users write it. The job begins with this number. A
+    #: later edit is a request that changes the size of the job by the difference, and is answered
+    #: in `status.request`.
+    replicas: Positive = 1
+    #: Worker processes of each replica. Without it `--nproc_per_node` of the command, else 1.
+    processes_per_replica: Positive | None = None
+    #: The pod of a replica of the group. Without it the role's.
+    template: PodTemplate | None = None
+
+
 class ReplicaSpec(Fields, frozen=True, kw_only=True):
     """The replicas of one role."""
 
@@ -94,6 +108,13 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
                 "no multiple of unit lies between minReplicas and maxReplicas; raise maxReplicas "
                 "to such a multiple"
             ),
+        ),
+        Rule(
+            cel="has(self.groups) == has(oldSelf.groups) && (!has(self.groups) "
+            "|| size(self.groups) == size(oldSelf.groups) "
+            "&& self.groups.all(name, name in oldSelf.groups))",
+            message="groups come and go only with the job; delete the job and create it anew, or "
+            "edit the replicas of a group",
         ),
     )
 
@@ -126,6 +147,9 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
     restart_timeout: Seconds | None = None
     #: `high`, `low`, a share of replicas that are high (`0.5`), or the name of a PriorityClass.
     priority: Name | None = None
+    #: Workers that differ from the others in processes, amounts or nodes, by the name of their
+    #: group. `replicas` and its bounds count them, too.
+    groups: Annotated[Mapping[GroupName, GroupSpec], Meta(max_length=7)] = {}
     #: Admits the gang: `default` by scheduling gates on any scheduler, `volcano` by a PodGroup.
     batch_scheduler: BatchScheduler | None = msgspec.field(default=None, name="BatchScheduler")
 
@@ -251,6 +275,25 @@ class ElasticJobCondition(Fields, frozen=True, kw_only=True):
     last_transition_time: datetime | None = None
 
 
+class GroupStatus(Fields, frozen=True, kw_only=True):
+    """Replicas of one group, counted."""
+
+    #: The group; `worker` has the replicas outside the other groups.
+    name: Name
+    #: Replicas by the standing target.
+    desired: int = 0
+    #: Pods that exist.
+    observed: int = 0
+    #: Pods that are ready.
+    ready: int = 0
+    #: Pods without a node.
+    pending: int = 0
+    #: Pods that failed since the job began.
+    failed: int = 0
+    #: Amounts that each replica is to reserve, by the applying plan or the standing target.
+    resources: Amounts = msgspec.field(default_factory=dict)
+
+
 class RoleStatus(Fields, frozen=True, kw_only=True):
     """Replicas of one role, counted."""
 
@@ -268,8 +311,11 @@ class RoleStatus(Fields, frozen=True, kw_only=True):
     failed: int = 0
     #: Pods that run outside the world, kept warm.
     spare: int = 0
-    #: Amounts that each replica is to reserve, by the applying plan or the standing target.
+    #: Amounts that each replica is to reserve, by the applying plan or the standing target; with
+    #: groups, each replica outside them.
     resources: Amounts = msgspec.field(default_factory=dict)
+    #: The groups of the role, if its replicas differ.
+    groups: tuple[GroupStatus, ...] = ()
 
 
 class Request(Fields, frozen=True, kw_only=True):
@@ -279,6 +325,8 @@ class Request(Fields, frozen=True, kw_only=True):
     observed_generation: Int64 = 0
     #: Replicas asked for.
     replicas: int = 0
+    #: Replicas of each group that were asked for.
+    groups: Mapping[GroupName, Count] = {}
     #: `accepted`, `clamped`, `refused` or `waiting`.
     outcome: str = ""
     #: Replicas of the plan that answers the request.
@@ -371,3 +419,15 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Return the role whose size plans change: ``worker``, else the only one there is."""
         roles = [role for role in self.spec.replica_specs if role != ReplicaType.MASTER]
         return ReplicaType.WORKER if ReplicaType.WORKER in roles else roles[0]
+
+    @property
+    def groups(self) -> Mapping[str, GroupSpec]:
+        """Return the groups of the scaled role."""
+        return self.spec.replica_specs[self.scaled].groups
+
+    def template_of(self, group: str = ReplicaType.WORKER) -> Mapping[str, Any]:
+        """Return the pod template of a group of the scaled role; that of the role for replicas
+        outside the groups.
+        """
+        own = self.groups[group].template if group in self.groups else None
+        return own or self.spec.replica_specs[self.scaled].template or {}

@@ -15,6 +15,8 @@ from msgspec import Meta
 GROUP = "elastic.iml.github.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
+#: Label by which a job is put into a queue of Kueue.
+QUEUE = "kueue.x-k8s.io/queue-name"
 
 #: Most replicas. A larger number is a mistake; the API server estimates CEL's cost by it. Equal to
 #: ``brain.types.job.MOST_REPLICAS``.
@@ -48,6 +50,7 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 Name = Annotated[str, Meta(max_length=253)]
 Text = Annotated[str, Meta(max_length=1024)]
+GroupName = Annotated[str, Meta(max_length=63)]
 Count = Annotated[int, Meta(ge=0, le=MOST)]
 Positive = Annotated[int, Meta(ge=1, le=MOST)]
 Seconds = Annotated[int, Meta(ge=0, le=31_536_000)]

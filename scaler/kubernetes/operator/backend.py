@@ -122,7 +122,7 @@ class KubernetesBackend(Replicas):
         *,
         group: str = WORKER,
     ) -> None:
-        """Have the pod created.
+        """Have the pod of the replica created in its ``group``.
 
         The pod's name is its identity, so it is never created twice.
         """
@@ -139,7 +139,9 @@ class KubernetesBackend(Replicas):
             job, known = read_elastic_job(obj), self._job(wish.job)
             known.next = max(known.next or first, replica + 1)
             going = [id for id, one in seen.items() if one.leaving]
-            before = past(self._of_role(wish.job, job.scaled), going)
+            mine = self._of_role(wish.job, job.scaled)
+            alike = [pod for pod in mine if identity.group_of(pod) == group]
+            before = replace(past(mine, going), kills=past(alike).kills)
             left = {str(node) for node in unfit_nodes(seen.values(), now) if node is not None}
             # A wish may be older than the plan that moves replicas.
             there = self.moving.get(wish.job)
@@ -157,7 +159,8 @@ class KubernetesBackend(Replicas):
                 now=now,
                 epoch=known.epoch,
                 place=self._place(wish.job),
-                host_ports=self._ports(job),
+                host_ports=self._ports(job, group),
+                group=group,
             )
             made = replace(made, secrets=tuple(sorted(environment)))
             made = replace(made, crowd=replace(made.crowd, uid=wish.job))
@@ -343,9 +346,9 @@ class KubernetesBackend(Replicas):
                 return {"endpoint": place.get("endpoint", "")}
         return None
 
-    def _ports(self, job: ElasticJob) -> tuple[int, ...]:
+    def _ports(self, job: ElasticJob, group: str) -> tuple[int, ...]:
         """Choose ports for hostNetwork: one for the agent, one for rank 0, free on every host."""
-        spec = (job.spec.replica_specs[job.scaled].template or {}).get("spec") or {}
+        spec = job.template_of(group).get("spec") or {}
         if not spec.get("hostNetwork"):
             return ()
         sent = (port for each in on_the_way(self._known) for port in ports.of(each.pod))

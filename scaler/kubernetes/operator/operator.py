@@ -151,7 +151,9 @@ class Operator:
         published = manager.control("published", JOB, self.plans.publish, workers=1, when=_ours)
         self._queues = (job.queue, published.queue)
         self._plan_queue = plan.queue
-        submissions = Submissions(manager.cluster, options.submit_to, self.jobs.mirror.take)
+        submissions = Submissions(
+            manager.cluster, options.submit_to, self.jobs.mirror.take, lambda: nodes
+        )
         self.relay = RelayedRequests(
             self._client,
             options.pool,

@@ -1,7 +1,7 @@
 """Turns job documents submitted to Brain into ElasticJobs, with their environment in a Secret."""
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from brain import wire
@@ -12,6 +12,7 @@ from scaler.kubernetes.kinds.documents import elastic_job, environment_of, envir
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.fitting import offered
 from scaler.kubernetes.runtime.cluster import SECRET, AlreadyExists, Cluster, Object
 
 #: Annotation: the idempotency key of the submission that made the object.
@@ -25,10 +26,17 @@ class Submissions:
     """
 
     def __init__(
-        self, cluster: Cluster, allowed: Sequence[str], take: Callable[[Object], None]
+        self,
+        cluster: Cluster,
+        allowed: Sequence[str],
+        take: Callable[[Object], None],
+        nodes: Callable[[], Iterable[Object]],
     ) -> None:
-        """``take`` sends Brain a new object at once; its errors are the submitter's."""
+        """``take`` sends Brain a new object at once; its errors are the submitter's. ``nodes``
+        returns the cluster's nodes.
+        """
         self._cluster, self._allowed, self._take = cluster, tuple(allowed), take
+        self._nodes = nodes
 
     def submit(self, request: SubmitRequest) -> JobId | None:
         """Make the object and return its uid; None after a dry run.
@@ -42,7 +50,7 @@ class Submissions:
         """
         document = wire.job_document(request.document)
         self._check_namespace(document.project)
-        wanted = elastic_job(document)
+        wanted = elastic_job(document, [offered(node) for node in self._nodes()])
         annotations = {identity.OWNER: request.owner, SUBMISSION: request.key}
         wanted["metadata"]["annotations"] = {k: v for k, v in annotations.items() if v}
         read_elastic_job(wanted)

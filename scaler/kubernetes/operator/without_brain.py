@@ -8,7 +8,7 @@ import asyncio
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from re import fullmatch
@@ -21,98 +21,27 @@ from brain.types.job import (
     FINISHED,
     Intent,
     JobCopy,
-    JobDocument,
     JobId,
     JobState,
     OptimizeMode,
     PolicyMode,
 )
 from brain.types.plan import PlanVerdict
-from brain.types.resources import PoolName, Resources
+from brain.types.resources import PoolName
+from brain.types.roles import WORKER
 from brain.types.telemetry import TelemetryLosses
 from brain.types.world import DesiredWorld, Replica, ReplicaExit, ReplicaReport, ReplicaState
 from brain.typeset import count
-from brain.views import DesiredJob, DesiredPool, JobDetail, JobView, NewToken, Page
-from scaler.kubernetes.kinds import ElasticJob, RoleStatus
+from brain.views import DesiredJob, DesiredPool, GroupView, JobDetail, JobView, NewToken, Page
 from scaler.kubernetes.kinds.documents import job_document
-from scaler.kubernetes.kinds.quantities import resources
 from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.operator.own_job import OwnJob, begun
 from scaler.kubernetes.pods.orders import Installation, elastic, owner_of
 from scaler.kubernetes.runtime.cluster import Object
 from scaler.kubernetes.status.ends import over
 
 _REMEDY = "start the operator with --brain URL"
 _BEGUN = (JobState.RUNNING, JobState.DEGRADED)
-#: Phases of an object whose job trained at the last look.
-_TRAINED = {
-    "Running": JobState.RUNNING,
-    "Changing": JobState.RUNNING,
-    "Degraded": JobState.DEGRADED,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnJob:
-    id: JobId
-    document: JobDocument
-    owner: str
-    #: Number of replicas that the job is to have.
-    size: int
-    #: Amounts that each replica is to reserve, by a Brain's earlier plan; None: those of the
-    #: document.
-    resources: Resources | None = None
-    #: Generation of the last plan that a Brain made; the job's pods carry it.
-    generation: int = 0
-    epoch: int | None = None
-    state: JobState = JobState.STARTING
-    reason: str = "admitted"
-    intent: Intent = Intent.RUN
-    failures: int = 0
-    exit_code: int | None = None
-    replicas: Mapping[int, Replica] = field(default_factory=dict)
-    created_at: datetime
-    updated_at: datetime
-    finished_at: datetime | None = None
-    version: int = 1
-
-    def moved(self, state: JobState, reason: str, now: datetime, **fields: Any) -> "OwnJob":
-        """Return the job in another state, or the same object if the state is unchanged."""
-        if (state, reason) == (self.state, self.reason) and not fields:
-            return self
-        ended = now if state in FINISHED else None
-        fields |= {"updated_at": now, "finished_at": ended, "version": self.version + 1}
-        return replace(self, state=state, reason=reason, **fields)
-
-
-def begun(job: ElasticJob, document: JobDocument, owner: str, now: datetime) -> OwnJob:
-    """Build the job from its object's status, which Brain or an earlier operator wrote."""
-    status = job.status
-    role = next((role for role in status.roles if role.name == job.scaled), RoleStatus(name=""))
-    phase = _TRAINED.get(status.phase, JobState.STARTING)
-    made = OwnJob(
-        id=JobId(job.metadata.uid),
-        document=document,
-        owner=owner,
-        size=role.desired or document.replicas.first,
-        resources=_planned(role, document.resources),
-        generation=status.generation,
-        epoch=status.world_epoch,
-        failures=status.restarts,
-        state=phase,
-        created_at=now,
-        updated_at=now,
-    )
-    if over(job):
-        return made.moved(JobState(status.phase), status.message, status.completion_time or now)
-    if status.phase == JobState.SUSPENDED:
-        return made.moved(JobState.SUSPENDED, status.message, now, intent=Intent.SUSPEND)
-    return made
-
-
-def _planned(role: RoleStatus, document: Resources) -> Resources | None:
-    """Return the amounts that a plan gave each replica; None for those of ``document``."""
-    held = replace(resources(role.resources, "status.roles.resources"), gpus=document.gpus)
-    return held if role.resources and held != document else None
 
 
 def reported(job: OwnJob, report: ReplicaReport, now: datetime, *, together: bool = True) -> OwnJob:
@@ -351,6 +280,7 @@ def _wish(job: OwnJob) -> DesiredJob:
             intent=job.intent,
             replicas=job.size if runs else 0,
             resources=job.resources,
+            roles=job.groups,
             processes_per_replica=document.processes_per_replica,
             unit=document.replicas.unit,
             # A coordinator has no Brain to ask for another size.
@@ -391,6 +321,7 @@ def _view(job: OwnJob, pool: PoolName) -> JobView:
         replicas_wished=_wish(job).wish.replicas,
         processes_per_replica=document.processes_per_replica,
         resources=job.resources or document.resources,
+        groups=_groups(job),
         epoch=job.epoch,
         generation=job.generation,
         unit_of_throughput="steps/s",
@@ -398,6 +329,25 @@ def _view(job: OwnJob, pool: PoolName) -> JobView:
         sparkline=(),
         verdict=PlanVerdict.NOT_YET,
         **measured,
+    )
+
+
+def _groups(job: OwnJob) -> tuple[GroupView, ...]:
+    if not job.groups or job.state in FINISHED:
+        return ()
+    amounts = job.resources or job.document.resources
+    size = replace(job.document.sized(job.size), resources=amounts, roles=job.groups)
+    wished = {WORKER: size.workers} | {name: one.replicas for name, one in job.groups}
+    alive = [one for one in job.replicas.values() if one.state is ReplicaState.RUNNING]
+    return tuple(
+        GroupView(
+            name=name,
+            replicas=sum(one.role == name for one in alive),
+            replicas_wished=count,
+            processes_per_replica=size.processes_of(name),
+            resources=size.of(name),
+        )
+        for name, count in wished.items()
     )
 
 

@@ -38,6 +38,7 @@ from scaler.kubernetes.status.progress import (
     CLOSED,
     SCALE_TYPE,
     PlanRetention,
+    Wanted,
     age_seconds,
     check_served,
     collected,
@@ -171,13 +172,15 @@ class Plans:
             check_served(plan)
             if only_moves(plan, read):
                 return self._move(obj, plan, job, read, view, now)
-            asked, reserved = wanted(plan, read, view)
-            size, clamped = within_limits(asked, read, reserved)
+            asked = wanted(plan, read, view)
+            size, clamped = within_limits(asked, read)
             why = f"ScalePlan {plan.metadata.name}"
             key = f"{plan.metadata.uid}.{plan.metadata.generation}"
             by = author(self._cluster, PLAN, obj)
             id = JobId(read.metadata.uid)
-            answer = self._brain.resize(id, size, why, key, by, resources=reserved)
+            answer = self._brain.resize(
+                id, size, why, key, by, resources=asked.resources, group=asked.group
+            )
         except AWAY as away:
             return self._shown.wait(
                 obj, Reason.NO_BRAIN, f"Brain is unreachable; the operator tries again: {away}", now
@@ -230,9 +233,9 @@ class Plans:
             return self._shown.refuse(obj, Reason.EXPIRED, message, now, phase="Expired")
         return Result(requeue_after_seconds=SOON_SECONDS)
 
-    def _taken(self, asked: int, clamped: str, answer: PlanView) -> StatusCondition:
+    def _taken(self, asked: Wanted, clamped: str, answer: PlanView) -> StatusCondition:
         plan = answer.plan
-        if plan.target.replicas == asked:
+        if asked.met(plan.target):
             return StatusCondition(type=PlanCondition.CLAMPED, status=False, reason=Reason.VALID)
         return StatusCondition(
             type=PlanCondition.CLAMPED,

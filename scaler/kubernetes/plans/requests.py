@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from brain.types.job import Intent, JobId
 from brain.views import JobView, PlanView
 from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
-from scaler.kubernetes.kinds import API_VERSION, GROUP, ElasticJob, Reason
+from scaler.kubernetes.kinds import API_VERSION, GROUP, ElasticJob, Reason, Request
 from scaler.kubernetes.plans.asking import asker
 from scaler.kubernetes.runtime.cluster import Cluster, Kind, Object
 from scaler.kubernetes.status.ends import deadline_of
@@ -91,10 +91,16 @@ class Requests:
             return view
 
     def size(self, obj: Object, job: ElasticJob, view: JobView) -> dict[str, Any] | None:
-        """Ask Brain for the size in ``replicas`` after an edit; the status remembers the answer."""
+        """Ask Brain for the sizes in ``replicas``, and in those of groups, after an edit; the
+        status remembers the answer.
+        """
         asked = job.spec.replica_specs[job.scaled].replicas
         generation, known = job.metadata.generation, job.status.request
         answer: dict[str, Any] = {"observedGeneration": generation, "replicas": asked}
+        if job.groups:
+            answer["groups"] = {name: one.replicas for name, one in job.groups.items()}
+        if known is not None and known.groups and answer["groups"] != known.groups:
+            return self._of_groups(obj, job, view, known, answer)
         if known is None:
             told = {"outcome": "accepted", "generation": 0, "message": "the size at its start"}
             return answer | told | {"granted": view.replicas_wished or asked}
@@ -111,6 +117,38 @@ class Requests:
             kept = {"outcome": "accepted", "generation": view.generation, "message": said}
             return answer | kept | {"granted": view.replicas_wished}
         return answer | self._asked(obj, job, asked)
+
+    def _of_groups(
+        self,
+        obj: Object,
+        job: ElasticJob,
+        view: JobView,
+        known: Request,
+        answer: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Ask for the groups whose replicas an edit changed. The next look asks for ``replicas`` if
+        the edit changed that, too.
+        """
+        answered, told = dict(known.groups), dict[str, Any]()
+        for name, asked in answer["groups"].items():
+            if asked == answered.get(name):
+                continue
+            one = self._asked(obj, job, asked, name)
+            if one["outcome"] != "waiting":
+                answered[name] = asked
+            told = one if told.get("outcome", "accepted") == "accepted" else told
+        # A request for ``replicas`` that waits is found again by its difference.
+        size = view.replicas_wished if known.outcome == "waiting" else known.replicas
+        seen = known.observed_generation if size != answer["replicas"] else 0
+        return (
+            answer
+            | told
+            | {
+                "replicas": size,
+                "groups": answered,
+                "observedGeneration": seen or answer["observedGeneration"],
+            }
+        )
 
     def give_back(self, view: JobView, most: int | None) -> bool:
         """Request that Brain shrink a job to the ``most`` replicas that its queue allows.
@@ -129,17 +167,24 @@ class Requests:
             return False
         return True
 
-    def _asked(self, obj: Object, job: ElasticJob, asked: int) -> dict[str, Any]:
+    def _asked(
+        self, obj: Object, job: ElasticJob, asked: int, group: str | None = None
+    ) -> dict[str, Any]:
+        inner = ("groups", group) if group else ()
         try:
-            by = asker(self._cluster, JOB, obj, ("spec", "replicaSpecs", job.scaled, "replicas"))
-            why = f"replicas of ElasticJob {job.metadata.name} were set to {asked}"
-            plan = self._brain.resize(JobId(job.metadata.uid), asked, why, request_key(obj), by)
+            path = ("spec", "replicaSpecs", job.scaled, *inner, "replicas")
+            by = asker(self._cluster, JOB, obj, path)
+            of = f"group {group} of " if group else ""
+            why = f"replicas of {of}ElasticJob {job.metadata.name} were set to {asked}"
+            key = ".".join((request_key(obj), *inner))
+            id = JobId(job.metadata.uid)
+            plan = self._brain.resize(id, asked, why, key, by, group=group)
         except AWAY as away:
             return {"outcome": "waiting", "message": f"Brain is unreachable: {away}"}
         except REFUSED as refusal:
             self._say(obj, "Warning", Reason.REFUSED, str(refusal))
             return {"outcome": "refused", "message": str(refusal)}
-        return self._answered(obj, asked, plan)
+        return self._answered(obj, plan.plan.target.replicas if group else asked, plan)
 
     def _answered(self, obj: Object, asked: int, view: PlanView) -> dict[str, Any]:
         plan = view.plan

@@ -35,10 +35,14 @@ _RESOURCES = msgspec.json.Decoder(Resources)
 Amounts = Mapping[str, Mapping[str, Any]]
 
 
-def wished(view: JobView) -> Resources:
-    """Return the amounts of each replica: the applying plan's, else the standing amounts."""
+def wished(view: JobView, group: str = identity.WORKER) -> Resources:
+    """Return the amounts of each replica of a group: the applying plan's, else the standing
+    ones.
+    """
     plan = changing(view)
-    return plan.target.resources if plan is not None else view.resources
+    if plan is not None:
+        return plan.target.of(group)
+    return next((one.resources for one in view.groups if one.name == group), view.resources)
 
 
 def changing(view: JobView) -> ScalePlan | None:

@@ -44,12 +44,15 @@ def asking_index(pod: Object) -> tuple[str, ...]:
     return (uid,) if uid else ()
 
 
-def asking(job: ElasticJob, number: int, off: Sequence[Object], image: str | None) -> Object:
-    """Build the ``number``-th pod that asks for a node other than those of ``off``.
+def asking(
+    job: ElasticJob, group: str, number: int, off: Sequence[Object], image: str | None
+) -> Object:
+    """Build the ``number``-th pod of a job that asks for a node other than those of ``off``, for a
+    replica of ``group``.
 
     ``image`` is an image with a shell; None means the main container's image.
     """
-    like, metadata = specimen(job), job.metadata
+    like, metadata = specimen(job, group), job.metadata
     spec: Mapping[str, Any] = like["spec"]
     main = main_container({"spec": spec})
     amounts = {name: f"{amount:f}" for name, amount in pod_requests(spec).items()}

@@ -92,8 +92,8 @@ def _comes(pod: Object) -> bool:
     return ours and not leaves and not spec.get("schedulingGates") and not unschedulable(pod)
 
 
-def infeasible(pod: Object, least: int, nodes: Sequence[Object]) -> str | None:
-    """Return why a job that needs ``least`` such pods can never run here; None if it might.
+def infeasible(pods: Sequence[Object], nodes: Sequence[Object]) -> str | None:
+    """Return why a job that needs all these ``pods`` can never run here; None if it might.
 
     The check assumes that nodes are empty and healthy, and that other pods that the job wants
     nearby come with it. Without nodes the answer is None: an autoscaler may create some on demand.
@@ -101,9 +101,10 @@ def infeasible(pod: Object, least: int, nodes: Sequence[Object]) -> str | None:
     if not nodes:
         return None
     empty = _empty(nodes)
-    found = placed([_tolerant(without_others(pod))] * least, empty)
+    found = placed(_alone(pods), empty)
     if found.refusals is None:
         return None
+    least, pod = len(pods), pods[len(found.nodes)]
     if found.nodes:
         return (
             f"the job needs at least {least} replicas, but {len(found.nodes)} fit the "
@@ -125,13 +126,21 @@ def infeasible(pod: Object, least: int, nodes: Sequence[Object]) -> str | None:
     )
 
 
-def takers(pod: Object, count: int, nodes: Sequence[Object]) -> tuple[int, list[Object]]:
-    """Return how many of ``count`` such pods the nodes hold while empty, and the nodes that take
-    one.
+def takers(
+    pod: Object, count: int, nodes: Sequence[Object], before: Sequence[Object] = ()
+) -> tuple[int, list[Object]]:
+    """Return how many of ``count`` such pods the nodes hold while they are empty but for the pods
+    ``before``, and the nodes that take one.
     """
-    one, empty = _tolerant(without_others(pod)), _empty(nodes)
+    one, empty = _tolerant(without_others(pod)), after(_alone(before), _empty(nodes))
     holds = len(placed([one] * count, empty).nodes)
     return holds, [node for node in nodes if placed([one], _empty([node])).nodes] if holds else []
+
+
+def _alone(pods: Sequence[Object]) -> list[Object]:
+    """Return the pods as if no other pod mattered to them."""
+    made = {id(pod): _tolerant(without_others(pod)) for pod in pods}
+    return [made[id(pod)] for pod in pods]
 
 
 def _empty(nodes: Sequence[Object]) -> Capacity:
@@ -198,6 +207,11 @@ def _alias(name: str, each: Amounts) -> str:
     if name != "gpu":
         return name
     return next((one for one in each if is_accelerator(one)), name)
+
+
+def offered(node: Object) -> tuple[Mapping[str, str], Mapping[str, Decimal]]:
+    """Return a node's labels and allocatable amounts."""
+    return node["metadata"].get("labels") or {}, _offers(node)
 
 
 def _offers(node: Object) -> dict[str, Decimal]:

@@ -8,12 +8,13 @@ capacity for all of its pods.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from scaler.kubernetes.kinds.documents.templates import pod_requests
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.neighbours import domains_near
-from scaler.kubernetes.pods.placement import Capacity, placed
+from scaler.kubernetes.pods.placement import Capacity, after, placed
 from scaler.kubernetes.runtime.cluster.kind import Kind, Object
 from scaler.kubernetes.runtime.status import read_instant
 
@@ -24,13 +25,23 @@ GROUP = "scheduling.k8s.io/group-name"
 
 
 def pod_group(
-    *, namespace: str, job: str, uid: str, least: int, priority: str | None, spec: Mapping[str, Any]
+    *,
+    namespace: str,
+    job: str,
+    uid: str,
+    least: int,
+    priority: str | None,
+    alike: Mapping[str, Sequence[Object]],
 ) -> dict[str, Any]:
-    """Build Volcano's object for a job.
+    """Build Volcano's object for a job; ``alike`` are its least pods, by group.
 
     The group asks for the least size that can run: more pods may come one by one.
     """
-    total = {name: f"{amount * least:f}" for name, amount in pod_requests(spec).items()}
+    total: dict[str, Decimal] = {}
+    for pods in alike.values():
+        for name, amount in pod_requests(pods[0]["spec"]).items():
+            total[name] = total.get(name, Decimal(0)) + amount * len(pods)
+    least_amounts = {name: f"{amount:f}" for name, amount in total.items()}
     named = {"priorityClassName": priority} if priority else {}
     return {
         "apiVersion": POD_GROUP.api_version,
@@ -41,7 +52,7 @@ def pod_group(
             "labels": identity.selector(job) | {identity.UID: uid},
             "ownerReferences": [identity.owner(job, uid)],
         },
-        "spec": {"minMember": least, "minResources": total} | named,
+        "spec": {"minMember": least, "minResources": least_amounts} | named,
     }
 
 
@@ -96,6 +107,18 @@ class Admission:
     near: Mapping[str, str] = field(default_factory=dict)
     #: For each node, why it takes no further pod.
     refusals: Mapping[str, str] = field(default_factory=dict)
+
+
+def fitting_first(waiting: Sequence[Object], capacity: Capacity) -> list[Object]:
+    """Order pods such that those of a group without capacity hold back no other group."""
+    first, rest = list[Object](), list[Object]()
+    for name in sorted({identity.group_of(pod) for pod in waiting}):
+        alike = [pod for pod in waiting if identity.group_of(pod) == name]
+        fits = len(placed(alike, capacity).nodes)
+        capacity = after(alike[:fits], capacity)
+        first += alike[:fits]
+        rest += alike[fits:]
+    return [*first, *rest]
 
 
 def admitted(

@@ -27,6 +27,9 @@ MANAGER = "brain-scaler"
 #: Label of pods whose role plans scale: the uid of the job. Names are used again, uids are not.
 UID = f"{DOMAIN}/job-uid"
 
+#: Label of pods of a group: its name.
+GROUP = f"{DOMAIN}/group"
+
 #: Annotations of pods.
 GENERATION, WRITTEN, ASKED = (
     f"{DOMAIN}/{word}" for word in ("generation", "written-at", "asked-at")
@@ -162,6 +165,12 @@ def uid_of(pod: Object) -> str | None:
     """Return the uid of the job that a pod belongs to."""
     found: Mapping[str, str] = pod["metadata"].get("labels") or {}
     return found.get(UID)
+
+
+def group_of(pod: Object) -> str:
+    """Return the group of a pod; ``worker`` if it is in none."""
+    found: Mapping[str, str] = pod["metadata"].get("labels") or {}
+    return found.get(GROUP, WORKER)
 
 
 def job_index(pod: Object) -> tuple[str, ...]:

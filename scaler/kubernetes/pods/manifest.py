@@ -53,6 +53,8 @@ class PodOrder:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     crowd: Crowd
+    #: The group of the replica; ``worker`` for none.
+    group: str = identity.WORKER
     unit: int = 1
     generation: int = 0
     relaunches: int = 0
@@ -176,6 +178,8 @@ def _metadata(order: PodOrder, restart: str) -> dict[str, Any]:
         rank=crowd.rank,
         relaunches=order.relaunches,
     )
+    if order.group != identity.WORKER:
+        ours[identity.GROUP] = order.group
     annotations = {
         identity.GENERATION: str(order.generation),
         identity.WRITTEN: order.written_at.isoformat(),
@@ -343,7 +347,7 @@ def intent(order: PodOrder, command: ContainerCommand, main: Mapping[str, Any]) 
         "job": crowd.uid,
         "name": crowd.job,
         "replica": crowd.id,
-        "role": crowd.type,
+        "role": crowd.type if order.group == identity.WORKER else order.group,
         "generation": order.generation,
         "command": list(command.argv),
         "shell": command.shell,

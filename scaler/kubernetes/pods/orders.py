@@ -8,8 +8,9 @@ from typing import Any
 from brain import wire
 from brain.types.grace import GRACE_SECONDS
 from brain.types.job import Checkpoint, JobDocument
+from brain.types.resources import Resources
 from brain.types.roles import Task
-from brain.views import DesiredJob
+from brain.views import DesiredJob, JobView
 from scaler.kubernetes.kinds import (
     BatchScheduler,
     ElasticJob,
@@ -34,6 +35,9 @@ from scaler.kubernetes.pods.manifest import (
 )
 from scaler.kubernetes.pods.sight import ended_by_deletion
 from scaler.kubernetes.runtime.cluster.kind import Object
+from scaler.ports import document as document_of
+from scaler.ports import processes
+from scaler.ports import reserved as amounts_of
 
 _OVER = ("Succeeded", "Failed")
 
@@ -107,14 +111,15 @@ def order(
     place: Mapping[str, Any] | None = None,
     epoch: int = 0,
     host_ports: tuple[int, ...] = (),
+    group: str = identity.WORKER,
 ) -> PodOrder:
-    """Build the order for replica ``replica`` of the role that plans scale.
+    """Build the order for replica ``replica`` of the role that plans scale, in its ``group``.
 
     Raises:
         BadInput: the object cannot be used.
     """
     role, document = job.spec.replica_specs[job.scaled], job_document(job)
-    template = role.template or {}
+    template, wanted = job.template_of(group), _planned(wish, group)
     injection = house.injection if injected(job, house) else None
     wished, host = wish.wish, bool((template.get("spec") or {}).get("hostNetwork"))
     crowd = Crowd(
@@ -126,7 +131,7 @@ def order(
         size=wished.replicas,
         least=wished.minimum,
         most=max(document.replicas.max, wished.replicas),
-        processes=wished.processes_per_replica,
+        processes=processes(wish, group),
         restarts=wished.restart_limit,
         master="localhost" if alone(job, document) else master_name(job),
         master_port=host_ports[1] if len(host_ports) > 1 else MASTER_PORT,
@@ -139,6 +144,7 @@ def order(
         labels=job.metadata.labels,
         annotations=annotations_of(job),
         crowd=crowd,
+        group=group,
         unit=wished.unit,
         generation=wished.generation,
         relaunches=before.relaunches,
@@ -150,15 +156,16 @@ def order(
         gate=not by_volcano(job, house) and gang_size(job, document) > 1,
         volcano=by_volcano(job, house) and gang_size(job, document) > 1,
         brain_url=house.brain_url,
-        accelerator=document.accelerator or ("gpu" if document.resources.gpus else "cpu"),
+        accelerator=document.accelerator_of(group)
+        or ("gpu" if document.allocation.of(group).gpus else "cpu"),
         checkpoint=wire.plain(_with_grace(document.checkpoint)),
         epoch=epoch,
         place=place,
         agent_port=host_ports[0] if host else AGENT_PORT,
         host_ports=_declared(host_ports, before.rank) if host else (),
         master_port=crowd.master_port if host else None,
-        reserves=wished.resources or document.resources,
-        requests=of_main(template, wished.resources) if wished.resources else {},
+        reserves=wanted or document.allocation.of(group),
+        requests=of_main(template, wanted) if wanted else {},
         memory_bytes=memory_after(template, before.kills),
         avoid=before.avoid,
         nearest=nearest,
@@ -168,12 +175,35 @@ def order(
     )
 
 
-def specimen(job: ElasticJob) -> Object:
+def _planned(wish: DesiredJob, group: str) -> Resources | None:
+    """Return the amounts that a plan gave each replica of a group; None for its template's."""
+    if not wish.wish.roles:
+        return wish.wish.resources
+    wanted = amounts_of(wish, group)
+    return None if wanted == document_of(wish).allocation.of(group) else wanted
+
+
+def group_sizes(job: ElasticJob, view: JobView | None) -> Mapping[str, int]:
+    """Return the number of replicas that each group should have: as planned, else as declared."""
+    groups = view.groups if view is not None else ()
+    wished = {one.name: one.replicas_wished for one in groups if one.name != identity.WORKER}
+    return wished if any(wished.values()) else {n: one.replicas for n, one in job.groups.items()}
+
+
+def specimens(job: ElasticJob, size: int, groups: Mapping[str, int]) -> dict[str, list[Object]]:
+    """Return pods as ``specimen`` for a job of ``size`` replicas, by group."""
+    counts = {**groups, identity.WORKER: max(0, size - sum(groups.values()))}
+    return {name: [specimen(job, name)] * count for name, count in counts.items() if count}
+
+
+def specimen(job: ElasticJob, group: str = identity.WORKER) -> Object:
     """Build a pod of the scaled role with the fields that decide about its placement."""
-    template = job.spec.replica_specs[job.scaled].template or {}
+    template = job.template_of(group)
     own: Mapping[str, Any] = template.get("metadata") or {}
     name, uid = job.metadata.name, job.metadata.uid
     ours = identity.labels(name, uid, job.scaled, 0, rank=0, relaunches=0)
+    if group != identity.WORKER:
+        ours[identity.GROUP] = group
     labels = {**job.metadata.labels, **(own.get("labels") or {}), **ours}
     metadata = {"namespace": job.metadata.namespace, "labels": labels}
     return {"metadata": metadata, "spec": template.get("spec") or {}}

@@ -12,12 +12,13 @@ from zlib import crc32
 import msgspec
 
 from scaler.kubernetes.kinds import ElasticJob, ReplicaType
+from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.runtime.cluster.kind import Kind, Object
 
 WORKLOAD = Kind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
-#: Label by which a job is put into a queue, and the one by which a Workload names its job.
-QUEUE, JOB_UID = (f"kueue.x-k8s.io/{word}" for word in ("queue-name", "job-uid"))
+#: Label by which a Workload names its job.
+JOB_UID = "kueue.x-k8s.io/job-uid"
 #: Label with a Workload's number: 0 is the least size, each other one a further unit.
 NUMBER = f"{identity.DOMAIN}/unit"
 #: Annotation with a digest of the job's request, to detect that the job asks for other pods now.

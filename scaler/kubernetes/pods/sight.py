@@ -32,6 +32,7 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
         started_at=read_instant(annotations.get(identity.WRITTEN)) or created,
         asked_at=_asked(pod),
         leave_seconds=_leave_seconds(pod),
+        role=identity.group_of(pod),
         node=node_of(pod),
         leaving="deletionTimestamp" in pod["metadata"] or bool(annotations.get(identity.MOVES)),
     )

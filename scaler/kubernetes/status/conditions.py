@@ -6,9 +6,9 @@ from typing import Any
 from brain.views import JobView
 from scaler.kubernetes.kinds import BatchScheduler, ElasticJob, JobCondition, Reason
 from scaler.kubernetes.kinds.documents import unserved
+from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.pods.failures import over_quota
 from scaler.kubernetes.pods.orders import Installation, elastic, opaque
-from scaler.kubernetes.pods.quota import QUEUE
 from scaler.kubernetes.runtime.cluster.connection import unknown_pod_fields
 from scaler.kubernetes.runtime.cluster.errors import denial
 from scaler.kubernetes.runtime.status import StatusCondition
@@ -64,9 +64,13 @@ def _telemetry(job: ElasticJob, house: Installation) -> StatusCondition:
 
 def misspelt(job: ElasticJob) -> Iterator[str]:
     """Return the fields of templates that the API server would silently drop from pods."""
+    templates = {}
     for role, spec in job.spec.replica_specs.items():
-        path = f"spec.replicaSpecs.{role}.template.spec"
-        for where, near in unknown_pod_fields((spec.template or {}).get("spec") or {}, path):
+        templates[role] = spec.template
+        templates |= {f"{role}.groups.{name}": one.template for name, one in spec.groups.items()}
+    for name, template in templates.items():
+        path = f"spec.replicaSpecs.{name}.template.spec"
+        for where, near in unknown_pod_fields((template or {}).get("spec") or {}, path):
             remedy = f"did you mean {near}?" if near else "correct or remove it"
             yield f"{where} is not a known pod field; {remedy}"
 

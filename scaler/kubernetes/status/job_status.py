@@ -13,6 +13,7 @@ from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.amounts import shown, wished
 from scaler.kubernetes.pods.command import ContainerEntry, read_command
 from scaler.kubernetes.pods.failures import stuck, unschedulable
+from scaler.kubernetes.pods.identity import WORKER, group_of
 from scaler.kubernetes.pods.sight import succeeded
 from scaler.kubernetes.runtime.cluster.kind import Object
 from scaler.kubernetes.runtime.status import StatusCondition, conditions, instant, read_instant
@@ -326,15 +327,37 @@ def _role(
         view.replicas_wished if view and scaled else job.spec.replica_specs[name].replicas or 1
     )
     counts = {
+        **_counts(desired, pods),
+        "spare": max(0, running - view.replicas) if view and scaled and view.replicas else 0,
+    }
+    if view is None or not scaled:
+        return {"name": name, **counts}
+    groups = {"groups": _groups(job, view, pods)} if job.groups else {}
+    return {"name": name, **counts, "resources": shown(wished(view)), **groups}
+
+
+def _groups(job: ElasticJob, view: JobView, pods: Sequence[Object]) -> list[dict[str, Any]]:
+    """Return the groups of the scaled role, counted; its other replicas come first."""
+    wishes = {one.name: one.replicas_wished for one in view.groups}
+    return [
+        {
+            "name": name,
+            **_counts(wishes.get(name, 0), [pod for pod in pods if group_of(pod) == name]),
+            "resources": shown(wished(view, name)),
+        }
+        for name in (WORKER, *sorted(job.groups))
+    ]
+
+
+def _counts(desired: int, pods: Sequence[Object]) -> dict[str, int]:
+    alive = [pod for pod in pods if _alive(pod)]
+    return {
         "desired": desired,
         "observed": len(alive),
         "ready": sum(map(is_ready, pods)),
         "pending": sum(not (pod.get("spec") or {}).get("nodeName") for pod in alive),
         "failed": sum(_phase(pod) == "Failed" for pod in pods),
-        "spare": max(0, running - view.replicas) if view and scaled and view.replicas else 0,
     }
-    amounts = {"resources": shown(wished(view))} if view and scaled else {}
-    return {"name": name, **counts, **amounts}
 
 
 def _selector(job: ElasticJob) -> str:

@@ -8,10 +8,12 @@ from typing import Any, Literal
 import msgspec
 
 from brain.errors import BadInput, BrainError, NotAllowed, NotFound
+from brain.types.allocation import Allocation
 from brain.types.plan import PlanState, PlanVerdict, Verdict
 from brain.types.plan import ScalePlan as Standing
 from brain.types.recommendation import Prediction
 from brain.types.resources import Resources
+from brain.types.roles import groups_of
 from brain.views import JobView
 from scaler.kubernetes.kinds import (
     API_VERSION,
@@ -135,6 +137,23 @@ def _said(
     return StatusCondition(type=type, status=status, reason=reason, message=message)
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The change that a plan asks for."""
+
+    #: Replicas of the group, or of the job.
+    replicas: int
+    #: Amounts that each replica shall reserve; None: the present ones.
+    resources: Resources | None = None
+    #: The group; None: the job.
+    group: str | None = None
+
+    def met(self, target: Allocation) -> bool:
+        """Return True if a plan's target has the replicas."""
+        sizes = {name: size.replicas for name, size in target.roles}
+        return self.replicas == (sizes[self.group] if self.group else target.replicas)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRetention:
     """Limits for keeping finished plans."""
@@ -143,22 +162,44 @@ class PlanRetention:
     seconds: float = 3600.0
 
 
-def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> tuple[int, Resources | None]:
+def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> Wanted:
     """Return the replicas that a plan asks for, absolute or by pods to create and remove.
-
-    The second value is the amounts that each replica shall reserve; None means the present ones.
 
     Raises:
         BadInput: the plan asks for a change that no plan makes; the message has the remedy.
     """
     spec = plan.spec
     for role in spec.replica_resource_specs:
-        if role != job.scaled:
+        if role != job.scaled and role not in job.groups:
             raise BadInput(
-                f"spec.replicaResourceSpecs.{role}: plans only resize {job.scaled}; edit "
-                f"{role} in the ElasticJob",
+                f"spec.replicaResourceSpecs.{role}: plans only resize "
+                f"{', '.join((job.scaled, *job.groups))}; edit {role} in the ElasticJob",
                 field=f"spec.replicaResourceSpecs.{role}",
             )
+    if groups := [name for name in spec.replica_resource_specs if name in job.groups]:
+        return _of_group(plan, groups[0], view)
+    return Wanted(*_of_all(plan, job, view))
+
+
+def _of_group(plan: ScalePlan, group: str, view: JobView) -> Wanted:
+    """Return the change of one group that a plan asks for."""
+    spec, field = plan.spec, f"spec.replicaResourceSpecs.{group}"
+    if len(spec.replica_resource_specs) > 1 or spec.create_pods or spec.remove_pods:
+        raise BadInput(
+            f"{field}: a plan that changes a group changes nothing else; create a plan for each",
+            field=field,
+        )
+    known = next((one for one in view.groups if one.name == group), None)
+    if known is None:
+        raise BadInput(f"{field}: Brain knows no group {group} of the job", field=field)
+    one = spec.replica_resource_specs[group]
+    each = _each(one.resource, known.resources, group) if one.resource else None
+    size = known.replicas_wished if one.replicas is None else one.replicas
+    return Wanted(size, each, group)
+
+
+def _of_all(plan: ScalePlan, job: ElasticJob, view: JobView) -> tuple[int, Resources | None]:
+    spec = plan.spec
     one = spec.replica_resource_specs.get(job.scaled)
     each = _each(one.resource, view.resources, job.scaled) if one and one.resource else None
     if one is not None and one.replicas is not None:
@@ -225,11 +266,16 @@ def check_served(plan: ScalePlan) -> None:
 
 
 def target_of(plan: Standing, role: str) -> dict[str, Any]:
-    """Return the target of a plan as ``status.target`` has it."""
-    one: dict[str, Any] = {"replicas": plan.target.replicas}
+    """Return the target of a plan as ``status.target`` has it; ``role`` has the replicas of all
+    groups.
+    """
+    groups = {name: size.replicas for name, size in groups_of(plan.target.roles)}
+    sizes = {role: plan.target.replicas, **groups}
+    found: dict[str, dict[str, Any]] = {name: {"replicas": n} for name, n in sizes.items()}
     if plan.changes_resources:
-        one["resource"] = shown(plan.target.resources)
-    return {"roles": {role: one}}
+        for name, one in found.items():
+            one["resource"] = shown(plan.target.of(name))
+    return {"roles": found}
 
 
 def only_moves(plan: ScalePlan, job: ElasticJob) -> bool:
@@ -262,20 +308,18 @@ def moved() -> list[StatusCondition]:
     ]
 
 
-def within_limits(asked: int, job: ElasticJob, reserved: Resources | None) -> tuple[int, str]:
+def within_limits(asked: Wanted, job: ElasticJob) -> tuple[int, str]:
     """Return the part of a requested size that the job's ``resourceLimits`` allow, and the reason.
 
-    ``reserved`` are amounts that each replica shall reserve; None means its template's.
+    A job with groups has no ``resourceLimits``.
     """
-    limits = job.spec.resource_limits
-    template = job.spec.replica_specs[job.scaled].template or {}
-    each = needs(template.get("spec") or {})
-    if reserved is not None:
-        each |= {name: quantity(said, name) for name, said in shown(reserved).items()}
-    why = excess(each, asked, limits)
+    limits, each = job.spec.resource_limits, needs(job.template_of().get("spec") or {})
+    if asked.resources is not None:
+        each |= {name: quantity(said, name) for name, said in shown(asked.resources).items()}
+    why = excess(each, asked.replicas, limits)
     if why is None:
-        return asked, ""
-    return min(asked, allowed(each, limits) or 0), why
+        return asked.replicas, ""
+    return min(asked.replicas, allowed(each, limits) or 0), why
 
 
 def why_refused(refusal: BrainError) -> Reason:

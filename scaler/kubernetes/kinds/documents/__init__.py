@@ -1,11 +1,13 @@
 """Maps an ElasticJob to a job document and back, and reads pod templates and their commands."""
 
-from scaler.kubernetes.kinds.documents.commands import Launch, LaunchKind, launch_of
-from scaler.kubernetes.kinds.documents.mapping import (
-    bounds,
+from scaler.kubernetes.kinds.documents.building import (
     elastic_job,
     environment_of,
     environment_secret,
+)
+from scaler.kubernetes.kinds.documents.commands import Launch, LaunchKind, launch_of
+from scaler.kubernetes.kinds.documents.mapping import (
+    bounds,
     job_document,
     plan_unserved,
     processes,

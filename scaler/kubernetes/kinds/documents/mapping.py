@@ -1,4 +1,4 @@
-"""ElasticJob -> job document, and back.
+"""ElasticJob -> job document; ``building`` has the way back.
 
 | document | ElasticJob |
 |---|---|
@@ -9,6 +9,7 @@
 | processesPerReplica | the field, else `--nproc_per_node`, else 1 |
 | resources | what a pod reserves: requests, else limits, over all its containers |
 | accelerator | the field, else the node selector |
+| groups | `groups` of the scaled role; amounts and accelerator are those of their templates |
 | optimizeMode | the field; `manual` where `autoScale` or `enableElasticScheduling` is false |
 | restarts.limit | the field, else `--max_restarts`, else 10 |
 | checkpoint.graceSeconds | the field, else `--shutdown-timeout`, else the pod's time less 25 s |
@@ -19,7 +20,6 @@
 | all others | the fields of the same name |
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import lcm
 from typing import Any
@@ -37,10 +37,9 @@ from brain.types.job import (
     OptimizeMode,
     Parallelism,
     Restarts,
-    Secret,
 )
 from brain.types.resources import Resources
-from brain.wire import document_plain
+from brain.types.roles import RoleSize
 from scaler.kubernetes.kinds.documents.commands import Launch
 from scaler.kubernetes.kinds.documents.templates import (
     accelerator,
@@ -50,9 +49,14 @@ from scaler.kubernetes.kinds.documents.templates import (
     main_container,
     reserved,
 )
-from scaler.kubernetes.kinds.elasticjob import ElasticJob, ReplicaSpec, ReplicaType, Strategy
-from scaler.kubernetes.kinds.fields import API_VERSION
-from scaler.kubernetes.kinds.quantities import quantity, resources
+from scaler.kubernetes.kinds.elasticjob import (
+    ElasticJob,
+    GroupSpec,
+    ReplicaSpec,
+    ReplicaType,
+    Strategy,
+)
+from scaler.kubernetes.kinds.quantities import resources
 from scaler.kubernetes.kinds.scaleplan import ScalePlan
 
 
@@ -71,7 +75,8 @@ def job_document(job: ElasticJob) -> JobDocument:
         command=command_of(role.template),
         image=main_container(role.template).get("image"),
         replicas=bounds(job),
-        processes_per_replica=processes(role, launch),
+        processes_per_replica=processes(role),
+        groups={name: _group(job, name, group) for name, group in role.groups.items()},
         resources=reserved(role.template),
         accelerator=spec.accelerator or accelerator(role.template),
         parallelism=_same(spec.parallelism, Parallelism),
@@ -124,85 +129,34 @@ def unit_of(job: ElasticJob, role: ReplicaSpec, launch: Launch) -> int:
         return role.unit
     if job.spec.parallelism is not None:
         group = job.spec.parallelism.tensor * job.spec.parallelism.pipeline
-        each = processes(role, launch)
+        each = processes(role)
         return lcm(group, each) // each
     return launch.unit or 1
 
 
-def processes(role: ReplicaSpec, launch: Launch) -> int:
+def processes(alike: ReplicaSpec | GroupSpec) -> int:
     """Return the number of worker processes of each replica."""
-    if role.processes_per_replica:
-        return role.processes_per_replica
-    match launch.processes:
+    if alike.processes_per_replica:
+        return alike.processes_per_replica
+    match launch_in(alike.template).processes:
         case int(number):
             return number
         case "gpu" | "auto":
-            return max(1, reserved(role.template).gpus)
+            return max(1, reserved(alike.template).gpus)
         case "cpu":
-            return max(1, reserved(role.template).cpu_millis // 1000)
+            return max(1, reserved(alike.template).cpu_millis // 1000)
     return 1
 
 
-def elastic_job(document: JobDocument) -> dict[str, Any]:
-    """Build the ElasticJob of a document, as its author would write it.
-
-    The Secret that ``environment_of`` fills has the values of the job's environment.
-
-    Raises:
-        BadInput: a cluster cannot run the document: no image, or a value from a file of another
-            machine.
-    """
-    if not document.image:
-        raise BadInput("image is missing; pods run containers, so name an image", field="image")
-    if document.roles:
-        raise BadInput(
-            "roles in a document work on one machine only; for a cluster apply an ElasticJob "
-            "with replicaSpecs.ps",
-            field="roles",
-        )
-    if document.groups:
-        raise BadInput(
-            f"groups ({', '.join(document.groups)}) work on one machine only, because all pods of "
-            "an ElasticJob's role are alike; leave groups out, or submit the job to the pool local",
-            field="groups",
-        )
-    if document.preemptible:
-        raise BadInput(
-            "an ElasticJob has no field preemptible; leave it out, and set priority",
-            field="preemptible",
-        )
-    container: dict[str, Any] = {"name": "main", "image": document.image}
-    if document.command:
-        container["command"] = list(document.command)
-    if document.environment:
-        secret = environment_secret(document.name)
-        container["env"] = [_variable(secret, *each) for each in document.environment.items()]
-    if document.directory:
-        container["workingDir"] = document.directory
-    amounts = _amounts(document.resources)
-    if amounts:
-        container["resources"] = {"requests": amounts, "limits": amounts}
-    template: dict[str, Any] = {"spec": {"containers": [container]}}
-    worker: dict[str, Any] = {
-        "replicas": document.replicas.first,
-        "minReplicas": document.replicas.min,
-        "maxReplicas": document.replicas.max,
-        "unit": document.replicas.unit,
-        "processesPerReplica": document.processes_per_replica,
-        "template": template,
-    }
-    spec: dict[str, Any] = {
-        "distributionStrategy": str(Strategy.ALLREDUCE),
-        "optimizeMode": str(document.optimize_mode),
-        "replicaSpecs": {str(ReplicaType.WORKER): worker},
-        **_declared(document),
-    }
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "ElasticJob",
-        "metadata": {"name": document.name, "namespace": document.project},
-        "spec": spec,
-    }
+def _group(job: ElasticJob, name: str, group: GroupSpec) -> RoleSize:
+    template = job.template_of(name)
+    whole = msgspec.structs.replace(group, template=template)
+    return RoleSize(
+        replicas=group.replicas,
+        processes_per_replica=processes(whole),
+        resources=reserved(template),
+        accelerator=accelerator(template),
+    )
 
 
 def _most(job: ElasticJob) -> int | None:
@@ -271,54 +225,6 @@ def _same(fields: msgspec.Struct | None, kind: type[Any]) -> Any:
     """Return a document's value with the values of the same names in ``fields``."""
     given = msgspec.structs.asdict(fields) if fields is not None else {}
     return kind(**{name: value for name, value in given.items() if value is not None})
-
-
-def _declared(document: JobDocument) -> dict[str, Any]:
-    plain, default = document_plain(document), document_plain(JobDocument(name=document.name))
-    same = "parallelism batch checkpoint epochs steps budget deadline restarts priority policy"
-    return {
-        name: _without_nothing(plain[name])
-        for name in (*same.split(), "accelerator", "independent")
-        if plain.get(name) != default.get(name)
-    }
-
-
-def _without_nothing(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {key: inner for key, inner in value.items() if inner is not None}
-    return value
-
-
-def environment_secret(job: str) -> str:
-    """Build the Secret with the values of a submitted job's environment."""
-    return f"{job}-environment"
-
-
-def environment_of(document: JobDocument) -> dict[str, str]:
-    """Return the values of that Secret, by name."""
-    return {name: value for name, value in document.environment.items() if isinstance(value, str)}
-
-
-def _variable(own: str, name: str, value: str | Secret) -> dict[str, Any]:
-    if isinstance(value, str):
-        return {"name": name, "valueFrom": {"secretKeyRef": {"name": own, "key": name}}}
-    secret, _, key = (value.from_secret or "").partition("/")
-    if not secret:
-        raise BadInput(
-            f"environment.{name} comes from a file, which a pod does not have; use fromSecret "
-            "SECRET/KEY",
-            field=f"environment.{name}",
-        )
-    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key or name}}}
-
-
-def _amounts(amount: Resources) -> dict[str, str]:
-    amounts = {
-        "cpu": f"{amount.cpu_millis}m" if amount.cpu_millis else "",
-        "memory": str(amount.memory_bytes or ""),
-        "nvidia.com/gpu": str(amount.gpus or ""),
-    }
-    return {name: text for name, text in amounts.items() if text and quantity(text, name)}
 
 
 def unserved(job: ElasticJob, brain: str) -> tuple[str, ...]:
