@@ -6436,7 +6436,7 @@ export interface operations {
     replica_pod: {
         parameters: {
             query?: {
-                /** @description Project of a job that the path gives by name */
+                /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };
             header?: never;
