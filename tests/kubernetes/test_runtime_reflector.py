@@ -1,5 +1,6 @@
 """A store stays equal to what the API server has, whatever happens to the watch."""
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -146,6 +147,24 @@ def test_a_server_that_asks_for_a_pause_gets_it() -> None:
 def test_a_watch_that_ends_at_once_and_in_silence_is_not_asked_in_a_circle() -> None:
     watched = Watched()
     assert watched.steps(4) == [0.3, 0.6, 1.2, 2.4]
+
+
+def test_silent_watches_that_stood_for_long_are_followed_by_others_at_once() -> None:
+    watched = Watched()
+    watched.steps()
+
+    class Silent(Shelf):
+        def stream(self, request: Any, **limits: float) -> Lines:
+            watched.clock.sleep(0.5)
+            return Standing([], cut=True)
+
+    class Standing(Lines):
+        def chunks(self) -> Iterator[bytes]:
+            watched.clock.sleep(90.0)
+            yield from super().chunks()
+
+    watched.reflector._cluster = Cluster(Silent(), clock=watched.clock, random=Random(1))
+    assert watched.steps(12) == [0.3] * 12
 
 
 def test_a_bookmark_moves_the_place_to_go_on_from() -> None:
