@@ -25,7 +25,9 @@ from scaler.kubernetes.runtime.cluster import (
     Unreachable,
     connect,
 )
-from scaler.kubernetes.runtime.store import meant
+from scaler.kubernetes.runtime.pace import Backoff, SystemClock
+from scaler.kubernetes.runtime.reflector import Reflector
+from scaler.kubernetes.runtime.store import Store, meant
 from tests.kubernetes.apiserver import serving
 from tests.kubernetes.clusters import here, namespace
 from tests.kubernetes.eventually import eventually
@@ -291,3 +293,18 @@ def _make(server: Ground, name: str) -> None:
 
 def _delete(server: Ground, name: str) -> None:
     server.hands.delete(PLANS, (TEAM, name))
+
+
+def test_watches_without_bookmarks_follow_each_other_at_once(tmp_path: Path) -> None:
+    # As a real API server answers of a kind of which it has seen no event.
+    with serving(tmp_path, bookmark_seconds=3600.0) as silent:
+        limits = ClientLimits(silence_seconds=1.0)
+        cluster = Cluster(connect(kubeconfig=str(silent.kubeconfig)), limits)
+        pauses = Backoff(first_seconds=0.1, longest_seconds=0.8, jitter=0.0)
+        reflector = Reflector(
+            cluster, PLAN, Store(), clock=SystemClock(), random=Random(1), pauses=pauses
+        )
+        asked = [reflector.step() for _ in range(4)]
+        cluster.close()
+    assert asked == [0.1] * 4
+    assert silent.traffic.watches == 4
