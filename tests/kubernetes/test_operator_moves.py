@@ -49,10 +49,18 @@ def place(stage: Stage, tmp_path: Path) -> Iterator[Place]:
         yield made
 
 
+@pytest.fixture
+def evictions(stage: Stage) -> None:
+    """Somebody says how many pods a disruption budget lets go; until then every one stays."""
+    if not stage.ground.collects:
+        pytest.skip("nobody counts what disruption budgets allow here")
+
+
 def move(*names: str, **spec: Any) -> Json:
     return jobs.plan({"ownerJob": "digits", "migratePods": [{"name": n} for n in names]} | spec)
 
 
+@pytest.mark.usefixtures("evictions")
 def test_a_pod_is_replaced_elsewhere_before_it_goes(place: Place):
     accepted(place, replicas=1, minReplicas=1, maxReplicas=2)
     with living(place):
@@ -127,6 +135,7 @@ def steps(place: Place, made: Json, epoch: int) -> None:
             lifecycle.world_reported(tx, said, settings=place.api.settings, now=place.api.now)
 
 
+@pytest.mark.usefixtures("evictions")
 @pytest.mark.parametrize("command", ["torchrun", "brain-run"])
 def test_a_plan_of_brains_that_names_nodes_moves_pods_to_them(place: Place, command: str):
     made = place.apply(jobs.job(command, "t.py", resources={"cpu": "1"}, replicas=2))
@@ -195,6 +204,7 @@ def fill(place: Place, node: str, name: str, cpu: str) -> None:
     place.cluster.create(POD, made | {"spec": {"nodeName": node, "containers": [container]}})
 
 
+@pytest.mark.usefixtures("evictions")
 @pytest.mark.parametrize("command", ["torchrun", "./train"])
 def test_a_job_of_fixed_ranks_moves_once_there_is_room_and_heals_where_room_is(
     place: Place, command: str
