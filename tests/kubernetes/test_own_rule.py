@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brain import calls
+from brain import calls, wire
 from brain.client import Call
 from brain.errors import Unavailable, UnknownJob
 from brain.types.document import JobDocument
@@ -18,6 +18,8 @@ from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.own_job import OwnJob, begun
 from scaler.kubernetes.operator.without_brain import OwnRule, reported
+from scaler.ports import reserved
+from scaler.reconcile import targets
 from tests.builders import NOW
 from tests.kubernetes import jobs
 
@@ -83,6 +85,22 @@ def test_a_job_keeps_the_amounts_that_a_brain_gave_it() -> None:
     (wish,) = admitted(job_object() | {"status": status}).send(calls.wishes("kubernetes")).jobs
     assert wish.wish.resources == Resources(cpu_millis=1500, memory_bytes=3 * 2**30)
     assert of_status(roles=[{"name": "worker", "desired": 2}]).resources is None
+
+
+def test_groups_keep_the_sizes_and_the_amounts_that_a_brain_gave_them() -> None:
+    obj = job_object()
+    worker = obj["spec"]["replicaSpecs"]["worker"]
+    worker |= {"minReplicas": 2, "maxReplicas": 4, "groups": {"large": {"processesPerReplica": 2}}}
+    large = {"name": "large", "desired": 2, "resources": {"cpu": "3"}}
+    obj["status"] = {"roles": [{"name": "worker", "desired": 4, "groups": [large]}]}
+    rule, document = ruled(obj), job_document(read_elastic_job(obj))
+    plain = wire.document_plain(document) | {"optimizeMode": "manual"}
+    rule.send(calls.mirror(ID, JobCopy(document=plain, pool=PoolName("kubernetes"), owner="t")))
+    (wish,) = rule.send(calls.wishes("kubernetes")).jobs
+    assert targets(wish) == {"worker": 2, "large": 2}
+    assert reserved(wish, "large").cpu_millis == 3000
+    shown = [(one.name, one.replicas_wished) for one in rule.send(calls.job(ID)).job.groups]
+    assert shown == [("worker", 2), ("large", 2)]
 
 
 def test_a_job_that_ended_is_not_begun_again() -> None:

@@ -211,6 +211,7 @@ def test_a_document_of_roles_is_read_as_it_is_written():
         "ps": {
             "replicas": 2,
             "processesPerReplica": None,
+            "accelerator": None,
             "resources": {"cpuMillis": 500, "memoryBytes": GIB, "gpus": 0},
         }
     }

@@ -1,0 +1,141 @@
+"""Replicas that differ by group: resized in place, asked for, and admitted each by their own
+template. Kubelets are played."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from brain import calls
+from brain.types.record import Role
+from brain.views import JobEdit
+from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.pods.asking import ASKS
+from scaler.kubernetes.pods.fitting import infeasible
+from scaler.kubernetes.pods.gang import fitting_first, pod_group
+from scaler.kubernetes.pods.identity import GROUP, group_of
+from scaler.kubernetes.pods.orders import specimens
+from scaler.kubernetes.pods.placement import Capacity
+from scaler.kubernetes.runtime.cluster import POD
+from tests.kubernetes import jobs
+from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.clusters import here
+from tests.kubernetes.kubelet import node
+from tests.kubernetes.operating import Place, Stage, living, operating, staged, until
+
+ELSEWHERE = {"pool": "v100"}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with staged(tmp_path_factory.mktemp("apiserver")) as made:
+        yield made
+
+
+@pytest.fixture
+def place(stage: Stage, tmp_path: Path) -> Iterator[Place]:
+    with operating(stage.ground, tmp_path) as made, living(made):
+        yield made
+
+
+def a_job(large: int = 1, **where: Any) -> Json:
+    """Two replicas of 1 CPU and 2 GiB, and ``large`` ones of 2 CPUs and 4 GiB."""
+    made = jobs.job(
+        "torchrun",
+        "t.py",
+        resources={"cpu": "1", "memory": "2Gi"},
+        replicas=2 + large,
+        minReplicas=2 + large,
+        maxReplicas=6,
+    )
+    own = jobs.job("torchrun", "t.py", resources={"cpu": "2", "memory": "4Gi"})
+    template = own["spec"]["replicaSpecs"]["worker"]["template"]
+    template["spec"].update(here(where) if where else {})
+    group = {"replicas": large, "processesPerReplica": 2, "template": template}
+    made["spec"]["replicaSpecs"]["worker"]["groups"] = {"large": group}
+    return made
+
+
+def memory(place: Place) -> list[tuple[str, str]]:
+    """Group and memory of each pod that runs, as its kubelet says."""
+    return sorted(
+        (group_of(pod), pod["status"]["containerStatuses"][0]["resources"]["requests"]["memory"])
+        for pod in place.pods().values()
+        if pod["status"]["phase"] == "Running"
+    )
+
+
+def test_an_edit_of_a_groups_memory_resizes_its_pods_alone(place: Place):
+    made = place.apply(a_job())
+    until("three run", lambda: len(place.run()) == 3, lambda: place.status(made))
+    until("Brain knows that it trains", lambda: place.job(made).job.state == "Running")
+    uids = {pod["metadata"]["uid"] for pod in place.pods().values()}
+    with place.api.client(Role.ADMIN) as admin:
+        wanted = JobEdit(role="large", memory_bytes=5 * 2**30)
+        admin.send(calls.edit(made["metadata"]["uid"], wanted))
+
+    others = [("worker", "2Gi"), ("worker", "2Gi")]
+    until("the group has more", lambda: memory(place) == [("large", "5Gi"), *others])
+    until("the plan is done", lambda: place.job(made).job.plan.state in ("Applied", "Verified"))
+    assert {pod["metadata"]["uid"] for pod in place.pods().values()} == uids
+
+    def told() -> dict[str, tuple[int, str]]:
+        (role,) = place.status(made)["roles"]
+        return {one["name"]: (one["ready"], one["resources"]["memory"]) for one in role["groups"]}
+
+    until("the object tells it", lambda: told() == {"worker": (2, "2Gi"), "large": (1, "5Gi")})
+
+
+def test_a_group_that_no_node_takes_asks_for_nodes_by_its_own_template(place: Place):
+    made = place.apply(a_job(2, nodeSelector=ELSEWHERE))
+
+    def asking() -> list[Json]:
+        found = place.cluster.list(POD, place.namespace, label_selector=ASKS).items
+        return [dict(pod) for pod in found]
+
+    until("both ask", lambda: len(asking()) == 2, lambda: place.status(made))
+    for pod in asking():
+        assert pod["metadata"]["labels"][GROUP] == "large"
+        assert pod["spec"]["nodeSelector"].items() >= ELSEWHERE.items()
+    assert not place.pods()
+
+
+def like(large: int = 1, **where: Any) -> list[Json]:
+    """Pods as those of the job, the group first."""
+    found = specimens(read_elastic_job(a_job(large, **where)), 2 + large, {"large": large})
+    return [dict(pod) for pods in found.values() for pod in pods]
+
+
+def marked(*nodes: Json) -> list[Json]:
+    """Nodes that templates of tests for a real cluster accept, too."""
+    for each in nodes:
+        each["metadata"]["labels"] |= here({}).get("nodeSelector", {})
+    return list(nodes)
+
+
+def test_a_job_is_feasible_if_each_group_is_by_its_own_template():
+    one, other = marked(node("n0", cpu="2"), node("n1", cpu="2", labels=ELSEWHERE))
+    assert infeasible(like(nodeSelector=ELSEWHERE), [one, other]) is None
+    refusal = infeasible(like(nodeSelector=ELSEWHERE), [one])
+    assert refusal is not None
+    assert "no node accepts a replica" in refusal
+    assert "needs at least 4 replicas, but 2 fit" in str(infeasible(like(2), [one, other]))
+
+
+def test_pods_of_a_group_without_room_hold_back_no_other_group():
+    nodes = {"n0": marked(node("n0", cpu="2"))[0]}
+    free = {"n0": {"cpu": 2, "memory": 2**38, "pods": 110}}
+    room = Capacity(nodes=nodes, free=cast(Any, free), pods=())
+    ordered = fitting_first(like(nodeSelector=ELSEWHERE), room)
+    assert [group_of(pod) for pod in ordered] == ["worker", "worker", "large"]
+
+
+def test_volcano_is_asked_for_the_sum_of_all_groups():
+    job = read_elastic_job(a_job())
+    alike = specimens(job, 3, {"large": 1})
+    made = pod_group(namespace="t", job="j", uid="u", least=3, priority=None, alike=alike)
+    assert made["spec"] == {
+        "minMember": 3,
+        "minResources": {"cpu": "4", "memory": str(8 * 2**30)},
+    }
