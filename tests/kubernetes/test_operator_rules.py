@@ -18,7 +18,7 @@ from brain.types.world import Cause, Member, ReplicaExit, World, WorldEvent, Wor
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.dependents import rigid
 from scaler.kubernetes.dependents.roles import Roles, processes
-from scaler.kubernetes.dependents.upkeep import endpoint_of, place_of
+from scaler.kubernetes.dependents.upkeep import endpoint_of, place_of, services
 from scaler.kubernetes.dependents.worlds import Worlds
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents import job_document
@@ -333,6 +333,8 @@ def test_each_worker_that_a_plan_may_add_has_a_name():
     assert named == [
         f"digits-edljob-{each}" for each in ("worker-0", "worker-1", "worker-2", "ps-0")
     ]
+    # An edit applies all of them again, and no service is two different ones.
+    assert not {service["metadata"]["name"] for service in services(job)} & {*named}
 
 
 def test_finished_plans_go_by_count_and_age_and_the_standing_one_never():

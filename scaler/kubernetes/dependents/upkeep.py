@@ -8,7 +8,7 @@ from typing import Any
 
 from brain.errors import NotFound
 from brain.types.job import JobDocument
-from scaler.kubernetes.kinds import ElasticJob, ReplicaType
+from scaler.kubernetes.kinds import ElasticJob, ReplicaType, Strategy
 from scaler.kubernetes.pods import gang, identity, places
 from scaler.kubernetes.pods.manifest import AGENT_PORT
 from scaler.kubernetes.pods.orders import gang_size, group_sizes, priority_class, specimens
@@ -165,7 +165,9 @@ def services(job: ElasticJob) -> Iterator[dict[str, Any]]:
         name = identity.service_name(job.metadata.name, role)
         chosen = identity.selector(job.metadata.name) | {identity.TYPE: role}
         yield _service(job, name, chosen)
-        yield _service(job, f"{name}-0", chosen | {identity.RANK: "0"})
+        # TensorFlow's processes have a service for each rank, with a port.
+        if job.strategy is not Strategy.PARAMETER_SERVER:
+            yield _service(job, f"{name}-0", chosen | {identity.RANK: "0"})
 
 
 def budget(job: ElasticJob, count: int) -> dict[str, Any]:
