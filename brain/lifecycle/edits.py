@@ -21,7 +21,7 @@ from brain.types.job import Job, OptimizeMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import Resources
-from brain.types.roles import SINGLE, WORKER, alike, others
+from brain.types.roles import NAMED, SINGLE, WORKER, alike, others, ranked
 from brain.typeset import count, number, plan_change
 
 _GIB = 2**30
@@ -141,8 +141,10 @@ def _reshaped(
     name = role or WORKER
     if role not in (None, WORKER, *dict(heading.roles)):
         known = ", ".join((WORKER, *dict(heading.roles)))
+        inner = f"; on a cluster, edit spec.replicaSpecs.{role} of its ElasticJob"
+        remedy = inner if role in NAMED and not ranked(heading.roles) else ""
         raise BadInput(
-            f"role {role} is neither a role nor a group of the job; the job has {known}",
+            f"role {role} is neither a role nor a group of the job; the job has {known}{remedy}",
             field="role",
         )
     old = heading.of(name)

@@ -28,6 +28,7 @@ from scaler.kubernetes.kinds.documents import (
     job_document,
     launch_of,
     plan_unserved,
+    reserved,
     unserved,
 )
 from scaler.kubernetes.kinds.fields import QUEUE
@@ -283,6 +284,29 @@ def test_groups_of_a_document_survive_the_way_there_and_back() -> None:
     assert other["nodeSelector"] == {"accelerator": "V100"}
     limits = {"cpu": "4000m", "tencent.com/vcuda-core": "800"}
     assert other["containers"][0]["resources"]["limits"] == limits
+
+
+def test_roles_of_a_document_are_those_of_the_object_and_its_bounds_those_of_the_workers() -> None:
+    original = JobDocument(
+        name="ads",
+        image="ads:1",
+        command=("python", "ads.py"),
+        replicas=Bounds(min=5, max=8, start=6),
+        resources=Resources(cpu_millis=1000, memory_bytes=2**30),
+        roles={
+            "chief": RoleSize(),
+            "ps": RoleSize(replicas=2, resources=Resources(cpu_millis=1000, memory_bytes=2**31)),
+        },
+    )
+    made = read_elastic_job(elastic_job(original))
+    assert made.strategy == "ParameterServerStrategy"
+    sizes = {name: role.replicas for name, role in made.spec.replica_specs.items()}
+    assert sizes == {"worker": 3, "chief": 1, "ps": 2}
+    memory = {
+        n: reserved(role.template).memory_bytes for n, role in made.spec.replica_specs.items()
+    }
+    assert memory == {"worker": 2**30, "chief": 2**30, "ps": 2**31}
+    assert job_document(made).replicas == Bounds(min=2, max=5, start=3)
 
 
 def test_a_group_without_fields_of_its_own_has_those_of_its_role() -> None:

@@ -5,21 +5,25 @@ from typing import Any
 
 import pytest
 
-from scaler.kubernetes.dependents.roles import misled, surplus
+from brain.types.world import ReplicaExit
+from scaler.kubernetes.dependents.roles import chiefs_end, misled, surplus
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import sizes_of, tensorflow_config
+from scaler.kubernetes.pods.sight import RESTART
 from tests.kubernetes import jobs
 
 Json = dict[str, Any]
 
 
-def a_job(ps: int, **worker: int) -> ElasticJob:
+def a_job(ps: int, chief: int = 0, **worker: int) -> ElasticJob:
     made = jobs.job("python", "t.py", replicas=2, spec={"distributionStrategy": None})
     roles = made["spec"]["replicaSpecs"]
     roles["worker"] |= worker
     roles["ps"] = {"replicas": ps, "template": roles["worker"]["template"]}
+    if chief:
+        roles["chief"] = {"replicas": chief, "template": roles["worker"]["template"]}
     made["spec"].pop("distributionStrategy")
     made["metadata"]["uid"] = "u"
     return read_elastic_job(made)
@@ -64,16 +68,63 @@ def test_workers_are_never_surplus_here_plans_scale_them():
 
 @pytest.mark.parametrize("role", ["worker", "ps"])
 def test_another_number_of_servers_is_news_to_every_process(role: str):
-    assert misled(a_job(2), a_pod(a_job(1), role, 0))
-    assert not misled(a_job(2), a_pod(a_job(2), role, 0))
+    assert misled(a_job(2), a_pod(a_job(1), role, 0), 2)
+    assert not misled(a_job(2), a_pod(a_job(2), role, 0), 2)
 
 
 def test_another_number_of_workers_is_news_to_nobody():
     before = a_job(1, minReplicas=1, maxReplicas=3)
     after = a_job(1, minReplicas=1, maxReplicas=3, replicas=3)
 
-    assert not any(misled(after, a_pod(before, role, 0)) for role in ("worker", "ps"))
+    assert not any(misled(after, a_pod(before, role, 0), 3) for role in ("worker", "ps"))
+
+
+def a_chief(phase: str, **status: Any) -> Json:
+    labels = identity.labels("digits", "u", "chief", 0, rank=0, relaunches=0)
+    metadata = {"namespace": "team", "name": "chief-0", "labels": labels}
+    return {"metadata": metadata, "spec": {}, "status": {"phase": phase, **status}}
+
+
+def ended(code: int) -> Json:
+    at = {"exitCode": code, "finishedAt": "2026-11-26T12:00:00Z"}
+    return {"containerStatuses": [{"name": "main", "state": {"terminated": at}}]}
+
+
+@pytest.mark.parametrize(
+    ("chief", "policy", "exit"),
+    [
+        (a_chief("Running"), "Always", None),
+        (a_chief("Succeeded", **ended(0)), "Always", ReplicaExit.SUCCEEDED),
+        (a_chief("Failed", **ended(137)), "Always", None),
+        (a_chief("Failed", **ended(137)), "Never", ReplicaExit.FAILED),
+        (a_chief("Failed", **ended(1)), "Always", ReplicaExit.FAILED),
+    ],
+)
+def test_a_chief_that_ends_for_good_ends_its_job(
+    chief: Json, policy: str, exit: ReplicaExit | None
+):
+    chief["metadata"]["annotations"] = {RESTART: policy}
+    worker = a_pod(a_job(1), "worker", 0)
+    ending = chiefs_end(a_job(1), [worker, chief])
+    assert (ending and ending.exit) == exit
+
+
+def test_a_chief_that_is_asked_to_end_does_not_end_its_job():
+    chief = a_chief("Succeeded", **ended(0))
+    chief["metadata"] |= {
+        "deletionTimestamp": "2026-11-26T12:00:30Z",
+        "deletionGracePeriodSeconds": 60,
+    }
+    assert chiefs_end(a_job(1), [chief]) is None
+
+
+def test_another_number_of_workers_is_news_to_a_chief_that_coordinates_them():
+    job = a_job(1, 1, minReplicas=1, maxReplicas=3)
+    assert not misled(job, a_pod(job, "chief", 0), 2)
+    assert misled(job, a_pod(job, "chief", 0), 3)
+    # A job that stops has no size to tell.
+    assert not misled(job, a_pod(job, "chief", 0), 0)
 
 
 def test_what_is_over_is_not_replaced_for_it():
-    assert not misled(a_job(2), a_pod(a_job(1), "ps", 0, "Failed"))
+    assert not misled(a_job(2), a_pod(a_job(1), "ps", 0, "Failed"), 2)

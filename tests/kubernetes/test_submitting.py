@@ -24,6 +24,7 @@ from tests.kubernetes.test_acceptance import (
 
 pytestmark = pytest.mark.timeout(900)
 POOL = "kubernetes"
+SERVING = Path(__file__).parents[1] / "scripts" / "serving.py"
 #: Says what it was given, then trains until a file comes.
 TRAIN = f"""\
 import os, runpy, sys
@@ -223,6 +224,73 @@ def denial(words: str) -> list[dict[str, Any]]:
             ("ValidatingAdmissionPolicyBinding", binding),
         )
     ]
+
+
+def served(it: Cluster) -> dict[str, tuple[str, tuple[int, int], str]]:
+    """By role and id: the pod's uid, the servers and workers that its TF_CONFIG names, and its
+    memory.
+    """
+    found = {}
+    for pod in it.server.objects("pods", "", NAMESPACE):
+        main, name = pod["spec"]["containers"][0], pod["metadata"]["name"]
+        given = {one["name"]: one.get("value") for one in main["env"]}
+        cluster = json.loads(given["TF_CONFIG"])["cluster"]
+        counts = len(cluster["ps"]), len(cluster["worker"])
+        memory = main["resources"]["requests"]["memory"]
+        if name.rpartition("-edljob-")[2] in it.pods():
+            uid = pod["metadata"]["uid"]
+            found[name.rpartition("-edljob-")[2]] = uid, counts, memory
+    return found
+
+
+def test_a_document_with_parameter_servers_is_served_resized_and_ended_by_its_chief(
+    it: Cluster, tmp_path: Path
+) -> None:
+    path = document(
+        tmp_path,
+        name="ads",
+        command=["sh", "-c", f"cd {tmp_path} && exec {sys.executable} {SERVING}"],
+        replicas={"min": 3, "max": 4},
+        resources={"cpuMillis": 1000, "memoryBytes": 2**30},
+        roles={
+            "chief": {"replicas": 1},
+            "ps": {"replicas": 1, "resources": {"cpuMillis": 1000, "memoryBytes": 2**31}},
+        },
+        checkpoint=None,
+    )
+    it.says("submit", "--pool", POOL, "-f", path)
+    it.until("a chief, a server and a worker run", lambda: len(it.pods()) == 3)
+    it.until("the job runs", lambda: state(it, "ads") == "Running")
+    first = served(it)
+    assert {role: one[1:] for role, one in first.items()} == {
+        "chief-0": ((1, 1), str(2**30)),
+        "ps-0": ((1, 2), str(2**31)),  # the second worker may still come
+        "worker-0": ((1, 1), str(2**30)),
+    }
+
+    # On a cluster plans change the workers alone. Only the chief restarts, which sends them work.
+    it.says("resize", "ads", "2")
+    it.until("two workers run", lambda: "worker-1" in it.pods())
+    it.until(
+        "the chief knows both",
+        lambda: [one[1] for role, one in served(it).items() if "chief" in role] == [(1, 2)],
+    )
+    for role in ("ps-0", "worker-0"):
+        assert served(it)[role] == first[role]
+    refused = it.command("edit", "ads", "--role=ps", "--replicas=2")
+    assert refused.returncode != 0
+    assert "on a cluster, edit spec.replicaSpecs.ps of its ElasticJob" in refused.stderr
+
+    more = json.dumps({"spec": {"replicaSpecs": {"ps": {"replicas": 2}}}})
+    it.kubectl("patch", "elasticjob", "ads", "--type=merge", "-p", more)
+    it.until(
+        "all five know two servers",
+        lambda: [one[1][0] for one in served(it).values()] == 5 * [2],
+    )
+
+    (tmp_path / "end").touch()
+    it.until("the chief has ended the job", lambda: state(it, "ads") == "Succeeded")
+    it.until("no pod is left running", lambda: not it.pods())
 
 
 def test_a_quota_that_holds_pods_up_is_told_in_the_jobs_view(it: Cluster, tmp_path: Path) -> None:

@@ -8,12 +8,15 @@ import logging
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from brain import wire
 from brain.types.job import JobDocument
+from brain.types.roles import CHIEF
+from brain.types.world import ReplicaEnd, ReplicaExit
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.kinds import ElasticJob, ReplicaType, Strategy
 from scaler.kubernetes.pods import identity, tensorflow
 from scaler.kubernetes.pods.environment import Crowd
-from scaler.kubernetes.pods.failures import Remedy, failure
+from scaler.kubernetes.pods.failures import Remedy, failure, terminated
 from scaler.kubernetes.pods.manifest import PodOrder, manifest
 from scaler.kubernetes.pods.orders import (
     alone,
@@ -25,8 +28,9 @@ from scaler.kubernetes.pods.orders import (
     sizes_of,
     tensorflow_config,
 )
-from scaler.kubernetes.pods.sight import relaunched
+from scaler.kubernetes.pods.sight import ended_by_deletion, relaunched
 from scaler.kubernetes.runtime.cluster import SERVICE, Object
+from scaler.kubernetes.runtime.status import read_instant
 from scaler.kubernetes.runtime.store import Store
 
 log = logging.getLogger(__name__)
@@ -49,17 +53,26 @@ class Roles:
             pod for pod in found if (identity.replica_of(pod) or (job.scaled, 0))[0] != job.scaled
         ]
 
-    def keep(self, job: ElasticJob, now: datetime) -> None:
+    def keep(self, job: ElasticJob, wished: int, now: datetime) -> None:
         """Keep one living pod for each rank, and no process that knows outdated parameter servers.
 
-        Another number of servers concerns every process, so each process restarts.
+        Another number of servers concerns every process, so each process restarts. Another number
+        of workers concerns the chief. ``wished`` workers are desired; 0 while the job stops.
         """
-        for pod in self._pods.by("owner", job.metadata.uid):
-            if surplus(job, pod) or misled(job, pod):
+        pods = self._pods.by("owner", job.metadata.uid)
+        if (ending := chiefs_end(job, pods)) is not None:
+            said = {"metadata": {"annotations": {identity.ENDING: wire.encode(ending).decode()}}}
+            for pod in pods:
+                if _role(pod) == job.scaled and _stays(pod):
+                    self._upkeep.patch(pod, said)
+                    self._upkeep.replace(pod)
+            return
+        for pod in pods:
+            if surplus(job, pod) or misled(job, pod, wished):
                 self._upkeep.replace(pod)
         for role in fixed(job):
             mine = [pod for pod in self.pods_of(job) if _role(pod) == role]
-            for pod in missing(job, role, mine, now):
+            for pod in missing(job, role, mine, wished, now):
                 self._upkeep.create(pod)
 
     def name(self, job: ElasticJob, document: JobDocument, *, rigid: bool) -> None:
@@ -103,6 +116,28 @@ def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, obje
         yield tensorflow.service(job.metadata.name, job.metadata.uid, job.metadata.namespace, task)
 
 
+def chiefs_end(job: ElasticJob, pods: Sequence[Object]) -> ReplicaEnd | None:
+    """Return the end of a job whose chief has ended for good; None while it goes on.
+
+    The chief coordinates: its servers and workers wait for its requests, and never end.
+    """
+    if job.scaled == CHIEF:
+        return None
+    for pod in pods:
+        phase = (pod.get("status") or {}).get("phase")
+        if _role(pod) != CHIEF or phase not in _OVER or ended_by_deletion(pod):
+            continue
+        at = read_instant((terminated(pod) or {}).get("finishedAt"))
+        if phase == "Succeeded":
+            said = "the chief ended with 0"
+            return ReplicaEnd(exit=ReplicaExit.SUCCEEDED, exit_code=0, detail=said, at=at)
+        if _final(pod):
+            why = failure(pod)
+            said = f"the chief ended the job: {why.detail}"
+            return ReplicaEnd(exit=ReplicaExit.FAILED, exit_code=why.exit_code, detail=said, at=at)
+    return None
+
+
 def surplus(job: ElasticJob, pod: Object) -> bool:
     """True if plans do not scale the pod's role and the object no longer has its rank."""
     role = _role(pod)
@@ -110,18 +145,20 @@ def surplus(job: ElasticJob, pod: Object) -> bool:
     return _stays(pod) and not scaled and _rank(pod) >= sizes_of(job)[role]
 
 
-def misled(job: ElasticJob, pod: Object) -> bool:
-    """True if a process got other parameter servers than the present ones."""
-    if job.strategy is not Strategy.PARAMETER_SERVER or not _stays(pod):
+def misled(job: ElasticJob, pod: Object, wished: int) -> bool:
+    """True if a process got other parameter servers, or a chief other workers, than the present
+    ones.
+    """
+    if job.strategy is not Strategy.PARAMETER_SERVER or not _stays(pod) or not wished:
         return False
-    role, here = _role(pod), sizes_of(job)
+    role, here = _role(pod), sizes_of(job, wished)
     wide = here | {role: max(here.get(role, 0), _rank(pod) + 1)}
     told = tensorflow_config(job, role, _rank(pod), wide).get(tensorflow.VARIABLE)
     return told is not None and tensorflow.outdated(pod, told["value"])
 
 
 def missing(
-    job: ElasticJob, role: str, mine: Sequence[Object], now: datetime
+    job: ElasticJob, role: str, mine: Sequence[Object], wished: int, now: datetime
 ) -> Iterator[dict[str, object]]:
     """Return the pods to create so that every rank of a role has one."""
     spec, pods = job.spec.replica_specs[role], list(mine)
@@ -133,12 +170,14 @@ def missing(
     for id in range(next_id, next_id + max(0, sizes_of(job)[role] - alive - done)):
         if exhausted(pods, spec.restart_count):
             return
-        pod = manifest(_order(job, role, id, pods, now))
+        pod = manifest(_order(job, role, id, pods, wished, now))
         pods.append(pod)
         yield pod
 
 
-def _order(job: ElasticJob, role: str, id: int, mine: Sequence[Object], now: datetime) -> PodOrder:
+def _order(
+    job: ElasticJob, role: str, id: int, mine: Sequence[Object], wished: int, now: datetime
+) -> PodOrder:
     before, spec = past(mine), job.spec.replica_specs[role]
     size = sizes_of(job)[role]
     crowd = Crowd(
@@ -167,7 +206,7 @@ def _order(job: ElasticJob, role: str, id: int, mine: Sequence[Object], now: dat
         relaunches=before.relaunches,
         template=template,
         priority=priority_class(spec.priority, before.rank, size),
-        envs={**job.spec.envs, **tensorflow_config(job, role, before.rank, sizes_of(job))},
+        envs={**job.spec.envs, **tensorflow_config(job, role, before.rank, sizes_of(job, wished))},
         avoid=before.avoid,
         written_at=now,
     )

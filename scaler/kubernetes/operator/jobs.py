@@ -19,7 +19,7 @@ from scaler.kubernetes.dependents.resizing import Resized, Resizing, unenforced
 from scaler.kubernetes.dependents.roles import Roles
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.dependents.worlds import Worlds
-from scaler.kubernetes.kinds import DLROVER, OURS, ElasticJob, JobCondition, Reason
+from scaler.kubernetes.kinds import DLROVER, OURS, ElasticJob, JobCondition, Reason, Strategy
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.operator.mirroring import JobMirror, JobRules
@@ -264,7 +264,7 @@ class ElasticJobs:
                 self._backend.cut_off(id, now),
                 self._backend.members(id),
             )
-        self._roles.keep(job, self._clock())
+        self._roles.keep(job, view.replicas_wished, self._clock())
         for pod in self._upkeep.late(job, mine, self._clock().timestamp()):
             self._upkeep.replace(pod)
         return self._departures.tend(job, view, mine, fixed=fixed, now=now)
@@ -319,7 +319,9 @@ class ElasticJobs:
         id = JobId(job.metadata.uid)
         seen = self._backend.observe(id, self._clock()).replicas
         stays = amounts_alone(view) or self._departures.shut(job, view, mine)
-        replaced = told_size(document) and not stays
+        # TensorFlow's workers know no other worker: those that were there before stay.
+        told = told_size(document) and job.strategy is not Strategy.PARAMETER_SERVER
+        replaced = told and not stays
         for pod in rigid.outdated(mine, view.generation) if replaced else ():
             self._upkeep.replace(pod)
         if len(rigid.running(seen)) == view.replicas_wished:

@@ -328,13 +328,16 @@ def tensorflow_config(
     return {tensorflow.VARIABLE: {"value": config}}
 
 
-def sizes_of(job: ElasticJob) -> dict[str, int]:
-    """Return the number of replicas of each role in the object."""
-    return {
+def sizes_of(job: ElasticJob, scaled: int = 0) -> dict[str, int]:
+    """Return the number of replicas of each role in the object; ``scaled`` is the number of the
+    scaled role by a plan, 0 if no plan says it.
+    """
+    found = {
         role: spec.replicas
         for role, spec in job.spec.replica_specs.items()
         if role != ReplicaType.MASTER
     }
+    return found | ({job.scaled: scaled} if scaled else {})
 
 
 def _with_policy(template: Mapping[str, Any], role: ReplicaSpec) -> Mapping[str, Any]:

@@ -132,9 +132,10 @@ def variable(
 
 
 def outdated(pod: Object, wanted: str) -> bool:
-    """True if a process got other servers, or another chief, than ``wanted`` names.
+    """True if a process got other servers, or another chief, than ``wanted`` names, or a chief got
+    other workers.
 
-    A process sends requests to those; it need not know other workers.
+    A process sends requests to those; only a chief, which may coordinate, sends some to workers.
     """
     for container in (pod.get("spec") or {}).get("containers") or ():
         for each in container.get("env") or ():
@@ -145,11 +146,12 @@ def outdated(pod: Object, wanted: str) -> bool:
 
 def _servers(config: str) -> list[Any]:
     try:
-        cluster = json.loads(config).get("cluster") or {}
-    except (ValueError, AttributeError):
+        read = json.loads(config)
+        cluster, coordinates = read.get("cluster") or {}, read["task"]["type"] == CHIEF
+    except (ValueError, AttributeError, KeyError, TypeError):
         # The variable is the template's own, which takes precedence.
         return [config]
-    return [cluster.get(PS), cluster.get(CHIEF)]
+    return [cluster.get(PS), cluster.get(CHIEF), cluster.get(WORKER) if coordinates else None]
 
 
 def restarted(

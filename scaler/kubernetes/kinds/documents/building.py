@@ -10,6 +10,7 @@ from brain.errors import BadInput
 from brain.types.accelerators import Device, device_of
 from brain.types.job import JobDocument, Secret
 from brain.types.resources import Resources
+from brain.types.roles import ordered, others
 from brain.wire import document_plain
 from scaler.kubernetes.kinds.elasticjob import ReplicaType, Strategy
 from scaler.kubernetes.kinds.fields import API_VERSION
@@ -32,12 +33,6 @@ def elastic_job(document: JobDocument, nodes: Nodes = ()) -> dict[str, Any]:
     """
     if not document.image:
         raise BadInput("image is missing; pods run containers, so name an image", field="image")
-    if document.roles:
-        raise BadInput(
-            "roles in a document work on one machine only; for a cluster apply an ElasticJob "
-            "with replicaSpecs.ps",
-            field="roles",
-        )
     if document.preemptible:
         raise BadInput(
             "an ElasticJob has no field preemptible; leave it out, and set priority",
@@ -51,10 +46,12 @@ def elastic_job(document: JobDocument, nodes: Nodes = ()) -> dict[str, Any]:
         container["env"] = [_variable(secret, *each) for each in document.environment.items()]
     if document.directory:
         container["workingDir"] = document.directory
+    # The bounds of a document count all roles, those of an ElasticJob the workers.
+    beside, bounds = others(ordered(document.roles)), document.replicas
     worker: dict[str, Any] = {
-        "replicas": document.replicas.first,
-        "minReplicas": document.replicas.min,
-        "maxReplicas": document.replicas.max,
+        "replicas": bounds.first - beside,
+        "minReplicas": bounds.min - beside,
+        "maxReplicas": bounds.max - beside,
         "unit": document.replicas.unit,
         "processesPerReplica": document.processes_per_replica,
         "template": _template(container, document.resources, document.accelerator, nodes),
@@ -74,10 +71,20 @@ def elastic_job(document: JobDocument, nodes: Nodes = ()) -> dict[str, Any]:
             }
             for name, size in document.groups.items()
         }
+    roles = {
+        name: {
+            "replicas": size.replicas,
+            "template": _template(
+                container, document.allocation.of(name), document.accelerator, nodes
+            ),
+        }
+        for name, size in document.roles.items()
+    }
+    strategy = Strategy.PARAMETER_SERVER if roles else Strategy.ALLREDUCE
     spec: dict[str, Any] = {
-        "distributionStrategy": str(Strategy.ALLREDUCE),
+        "distributionStrategy": str(strategy),
         "optimizeMode": str(document.optimize_mode),
-        "replicaSpecs": {str(ReplicaType.WORKER): worker},
+        "replicaSpecs": {str(ReplicaType.WORKER): worker, **roles},
         **_declared(document),
     }
     return {
