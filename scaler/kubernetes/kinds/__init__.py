@@ -11,19 +11,21 @@ from scaler.kubernetes.kinds.elasticjob import (
     OURS,
     BatchScheduler,
     ElasticJob,
-    ElasticJobCondition,
     ElasticJobSpec,
-    ElasticJobStatus,
     GroupSpec,
-    GroupStatus,
     ReplicaSpec,
     ReplicaType,
-    Request,
     RestartPolicy,
-    RoleStatus,
     Strategy,
 )
 from scaler.kubernetes.kinds.fields import API_VERSION, GROUP, VERSION
+from scaler.kubernetes.kinds.jobstatus import (
+    ElasticJobCondition,
+    ElasticJobStatus,
+    GroupStatus,
+    Request,
+    RoleStatus,
+)
 from scaler.kubernetes.kinds.scaleplan import (
     JOB_LABEL,
     ApprovalSpec,

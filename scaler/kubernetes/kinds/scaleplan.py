@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec import Meta
 
-from scaler.kubernetes.kinds.elasticjob import ElasticJobCondition
 from scaler.kubernetes.kinds.fields import (
     Amounts,
     Count,
@@ -20,6 +19,7 @@ from scaler.kubernetes.kinds.fields import (
     Rule,
     Text,
 )
+from scaler.kubernetes.kinds.jobstatus import ElasticJobCondition
 
 #: Label by which DLRover finds the plans of a job.
 JOB_LABEL = "elasticjob.dlrover/name"

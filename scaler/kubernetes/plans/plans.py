@@ -27,6 +27,7 @@ from scaler.kubernetes.kinds.documents import plan_unserved
 from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
 from scaler.kubernetes.plans.asking import author
 from scaler.kubernetes.plans.migration import Migrations
+from scaler.kubernetes.plans.wanted import Wanted, check_served, wanted, within_limits
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.runtime import Cluster, Key, Recorder, Result, StatusCondition
 from scaler.kubernetes.runtime.cluster import AlreadyExists, Object
@@ -38,9 +39,7 @@ from scaler.kubernetes.status.progress import (
     CLOSED,
     SCALE_TYPE,
     PlanRetention,
-    Wanted,
     age_seconds,
-    check_served,
     collected,
     event_of,
     job_key,
@@ -52,10 +51,8 @@ from scaler.kubernetes.status.progress import (
     published,
     target_of,
     unreadable,
-    wanted,
     why_refused,
     with_phase,
-    within_limits,
 )
 
 __all__ = ["PLAN", "Plans"]

@@ -1,6 +1,6 @@
 """A ScalePlan's request, its status, and the time of its deletion. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -8,11 +8,9 @@ from typing import Any, Literal
 import msgspec
 
 from brain.errors import BadInput, BrainError, NotAllowed, NotFound
-from brain.types.allocation import Allocation
 from brain.types.plan import PlanState, PlanVerdict, Verdict
 from brain.types.plan import ScalePlan as Standing
 from brain.types.recommendation import Prediction
-from brain.types.resources import Resources
 from brain.types.roles import groups_of
 from brain.views import JobView
 from scaler.kubernetes.kinds import (
@@ -23,12 +21,9 @@ from scaler.kubernetes.kinds import (
     Reason,
     ScalePlan,
 )
-from scaler.kubernetes.kinds.quantities import is_accelerator, quantity, resources
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.pods.amounts import NAMES, shown
-from scaler.kubernetes.pods.fitting import allowed, excess
-from scaler.kubernetes.pods.placement import needs
+from scaler.kubernetes.pods.amounts import shown
 from scaler.kubernetes.runtime.cluster.kind import Key, Object
 from scaler.kubernetes.runtime.status import StatusCondition, instant
 
@@ -137,132 +132,12 @@ def _said(
     return StatusCondition(type=type, status=status, reason=reason, message=message)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The change that a plan asks for."""
-
-    #: Replicas of the group, or of the job.
-    replicas: int
-    #: Amounts that each replica shall reserve; None: the present ones.
-    resources: Resources | None = None
-    #: The group; None: the job.
-    group: str | None = None
-
-    def met(self, target: Allocation) -> bool:
-        """Return True if a plan's target has the replicas."""
-        sizes = {name: size.replicas for name, size in target.roles}
-        return self.replicas == (sizes[self.group] if self.group else target.replicas)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRetention:
     """Limits for keeping finished plans."""
 
     count: int = 20
     seconds: float = 3600.0
-
-
-def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> Wanted:
-    """Return the replicas that a plan asks for, absolute or by pods to create and remove.
-
-    Raises:
-        BadInput: the plan asks for a change that no plan makes; the message has the remedy.
-    """
-    spec = plan.spec
-    for role in spec.replica_resource_specs:
-        if role != job.scaled and role not in job.groups:
-            raise BadInput(
-                f"spec.replicaResourceSpecs.{role}: plans only resize "
-                f"{', '.join((job.scaled, *job.groups))}; edit {role} in the ElasticJob",
-                field=f"spec.replicaResourceSpecs.{role}",
-            )
-    if groups := [name for name in spec.replica_resource_specs if name in job.groups]:
-        return _of_group(plan, groups[0], view)
-    return Wanted(*_of_all(plan, job, view))
-
-
-def _of_group(plan: ScalePlan, group: str, view: JobView) -> Wanted:
-    """Return the change of one group that a plan asks for."""
-    spec, field = plan.spec, f"spec.replicaResourceSpecs.{group}"
-    if len(spec.replica_resource_specs) > 1 or spec.create_pods or spec.remove_pods:
-        raise BadInput(
-            f"{field}: a plan that changes a group changes nothing else; create a plan for each",
-            field=field,
-        )
-    known = next((one for one in view.groups if one.name == group), None)
-    if known is None:
-        raise BadInput(f"{field}: Brain knows no group {group} of the job", field=field)
-    one = spec.replica_resource_specs[group]
-    each = _each(one.resource, known.resources, group) if one.resource else None
-    size = known.replicas_wished if one.replicas is None else one.replicas
-    return Wanted(size, each, group)
-
-
-def _of_all(plan: ScalePlan, job: ElasticJob, view: JobView) -> tuple[int, Resources | None]:
-    spec = plan.spec
-    one = spec.replica_resource_specs.get(job.scaled)
-    each = _each(one.resource, view.resources, job.scaled) if one and one.resource else None
-    if one is not None and one.replicas is not None:
-        return one.replicas, each
-    created = sum(pod.type == job.scaled for pod in spec.create_pods)
-    removed = sum(pod.type == job.scaled for pod in spec.remove_pods)
-    if created or removed or each is not None:
-        return view.replicas_wished + created - removed, each
-    raise BadInput(
-        f"spec changes no number of replicas; give replicaResourceSpecs.{job.scaled}.replicas, "
-        "or resource with the amounts for each replica",
-        field="spec",
-    )
-
-
-def _each(given: Mapping[str, Any], now: Resources, role: str) -> Resources:
-    """Return the amounts that each replica shall reserve: the present ones, with changes."""
-    path = f"spec.replicaResourceSpecs.{role}.resource"
-    for name in given:
-        if name not in NAMES and not is_accelerator(name):
-            raise BadInput(
-                f"{path}.{name}: plans change cpu and memory; edit {name} in the template",
-                field=f"{path}.{name}",
-            )
-    asked = resources(given, path)
-    if asked.gpus not in (0, now.gpus):
-        raise BadInput(
-            f"{path} asks for {asked.gpus} accelerators, but a replica has {now.gpus}; plans "
-            "change only cpu and memory, so edit the template",
-            field=path,
-        )
-    return Resources(
-        cpu_millis=asked.cpu_millis if "cpu" in given else now.cpu_millis,
-        memory_bytes=asked.memory_bytes if "memory" in given else now.memory_bytes,
-        gpus=now.gpus,
-    )
-
-
-def check_served(plan: ScalePlan) -> None:
-    """Refuse a plan with fields that no plan can carry out.
-
-    Raises:
-        BadInput: with field, and remedy.
-    """
-    spec = plan.spec
-    if spec.ps_hosts:
-        raise BadInput(
-            "spec.psHosts is ignored: the addresses follow from the pods; leave it out",
-            field="spec.psHosts",
-        )
-    groups = {
-        "createPods": spec.create_pods,
-        "removePods": spec.remove_pods,
-        "migratePods": spec.migrate_pods,
-    }
-    for group, pods in groups.items():
-        for index, pod in enumerate(pods):
-            if pod.resource:
-                raise BadInput(
-                    f"spec.{group}.{index}.resource: all replicas of a role reserve the same; "
-                    f"give replicaResourceSpecs.{pod.type}.resource",
-                    field=f"spec.{group}.{index}.resource",
-                )
 
 
 def target_of(plan: Standing, role: str) -> dict[str, Any]:
@@ -306,20 +181,6 @@ def moved() -> list[StatusCondition]:
         _said(PlanCondition.COMPLETE, True, Reason.APPLIED, "all pods have gone"),
         _said(PlanCondition.VERIFIED, None, Reason.INCONCLUSIVE, "nothing was promised"),
     ]
-
-
-def within_limits(asked: Wanted, job: ElasticJob) -> tuple[int, str]:
-    """Return the part of a requested size that the job's ``resourceLimits`` allow, and the reason.
-
-    A job with groups has no ``resourceLimits``.
-    """
-    limits, each = job.spec.resource_limits, needs(job.template_of().get("spec") or {})
-    if asked.resources is not None:
-        each |= {name: quantity(said, name) for name, said in shown(asked.resources).items()}
-    why = excess(each, asked.replicas, limits)
-    if why is None:
-        return asked.replicas, ""
-    return min(asked.replicas, allowed(each, limits) or 0), why
 
 
 def why_refused(refusal: BrainError) -> Reason:

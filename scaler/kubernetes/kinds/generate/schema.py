@@ -8,14 +8,10 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from scaler.kubernetes.kinds.elasticjob import (
-    ElasticJob,
-    ElasticJobCondition,
-    GroupStatus,
-    RoleStatus,
-)
+from scaler.kubernetes.kinds.elasticjob import ElasticJob
 from scaler.kubernetes.kinds.fields import GROUP, VERSION, PrinterColumn, Rule
 from scaler.kubernetes.kinds.generate.sources import field_texts, summary
+from scaler.kubernetes.kinds.jobstatus import ElasticJobCondition, GroupStatus, RoleStatus
 from scaler.kubernetes.kinds.scaleplan import ScalePlan
 
 #: Lists of these types have one entry per key.

@@ -1,0 +1,128 @@
+"""The observed state of an ElasticJob, as the operator writes it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from scaler.kubernetes.kinds.fields import (
+    Amounts,
+    Count,
+    Fields,
+    GroupName,
+    Int64,
+    Name,
+    Opaque,
+)
+
+
+class ElasticJobCondition(Fields, frozen=True, kw_only=True):
+    """A condition: true, false or unknown."""
+
+    #: Type of the condition.
+    type: Name
+    #: `True`, `False` or `Unknown`.
+    status: Name
+    #: One word.
+    reason: Name = ""
+    #: One sentence: the finding, and its remedy.
+    message: str = ""
+    #: Generation of the object that the condition describes.
+    observed_generation: Int64 = 0
+    #: When the status last changed.
+    last_transition_time: datetime | None = None
+
+
+class GroupStatus(Fields, frozen=True, kw_only=True):
+    """Replicas of one group, counted."""
+
+    #: The group; `worker` has the replicas outside the other groups.
+    name: Name
+    #: Replicas by the standing target.
+    desired: int = 0
+    #: Pods that exist.
+    observed: int = 0
+    #: Pods that are ready.
+    ready: int = 0
+    #: Pods without a node.
+    pending: int = 0
+    #: Pods that failed since the job began.
+    failed: int = 0
+    #: Amounts that each replica is to reserve, by the applying plan or the standing target.
+    resources: Amounts = msgspec.field(default_factory=dict)
+
+
+class RoleStatus(Fields, frozen=True, kw_only=True):
+    """Replicas of one role, counted."""
+
+    #: The role.
+    name: Name
+    #: Replicas by the standing target.
+    desired: int = 0
+    #: Pods that exist.
+    observed: int = 0
+    #: Pods that are ready.
+    ready: int = 0
+    #: Pods without a node.
+    pending: int = 0
+    #: Pods that failed since the job began.
+    failed: int = 0
+    #: Pods that run outside the world, kept warm.
+    spare: int = 0
+    #: Amounts that each replica is to reserve, by the applying plan or the standing target; with
+    #: groups, each replica outside them.
+    resources: Amounts = msgspec.field(default_factory=dict)
+    #: The groups of the role, if its replicas differ.
+    groups: tuple[GroupStatus, ...] = ()
+
+
+class Request(Fields, frozen=True, kw_only=True):
+    """The answer to an edit of `replicas` or `kubectl scale`."""
+
+    #: Generation of the object with the edit.
+    observed_generation: Int64 = 0
+    #: Replicas asked for.
+    replicas: int = 0
+    #: Replicas of each group that were asked for.
+    groups: Mapping[GroupName, Count] = {}
+    #: `accepted`, `clamped`, `refused` or `waiting`.
+    outcome: str = ""
+    #: Replicas of the plan that answers the request.
+    granted: int | None = None
+    #: Generation of the plan that answers the request.
+    generation: Int64 | None = None
+    #: One sentence.
+    message: str = ""
+
+
+class ElasticJobStatus(Fields, frozen=True, kw_only=True):
+    """The observed state."""
+
+    #: Generation of the spec that the status describes.
+    observed_generation: Int64 = 0
+    #: Queued, Starting, Running, Changing, Degraded, Suspended, Succeeded, Failed or Cancelled.
+    phase: str = ""
+    #: The reason for the phase, in one sentence.
+    message: str = ""
+    conditions: tuple[ElasticJobCondition, ...] = ()
+    #: Worker pods that exist; for the scale subresource.
+    replicas: int = 0
+    #: Worker pods that are ready.
+    ready_replicas: int = 0
+    #: Selector of the worker pods; for the scale subresource.
+    selector: str = ""
+    roles: tuple[RoleStatus, ...] = ()
+    #: Generation of the standing plan; 0 is the size that was submitted.
+    generation: Int64 = 0
+    #: Name of the active ScalePlan.
+    scale_plan: str = ""
+    #: The answer to the last request.
+    request: Request | None = None
+    #: Epoch of the world.
+    world_epoch: Int64 | None = None
+    #: Worlds lost to failures.
+    restarts: int = 0
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    #: Written by DLRover's own controller, where that runs; this operator keeps it.
+    status: Opaque | None = None
