@@ -76,7 +76,7 @@ def job_document(job: ElasticJob) -> JobDocument:
         image=main_container(role.template).get("image"),
         replicas=bounds(job),
         processes_per_replica=processes(role),
-        groups={name: _group(job, name, group) for name, group in role.groups.items()},
+        groups=_groups(job),
         resources=reserved(role.template),
         accelerator=spec.accelerator or accelerator(role.template),
         parallelism=_same(spec.parallelism, Parallelism),
@@ -146,6 +146,19 @@ def processes(alike: ReplicaSpec | GroupSpec) -> int:
         case "cpu":
             return max(1, reserved(alike.template).cpu_millis // 1000)
     return 1
+
+
+def _groups(job: ElasticJob) -> dict[str, RoleSize]:
+    """Return the groups of the document.
+
+    Brain keeps the numbers of replicas that a job began with. An edit is a request, and may ask for
+    more than the least size of the job has beside it.
+    """
+    found = {name: _group(job, name, group) for name, group in job.groups.items()}
+    begun, more = job.status.request is not None, sum(each.replicas for each in found.values())
+    if begun and more >= bounds(job).min:
+        return {name: replace(each, replicas=1) for name, each in found.items()}
+    return found
 
 
 def _group(job: ElasticJob, name: str, group: GroupSpec) -> RoleSize:
