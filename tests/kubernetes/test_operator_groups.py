@@ -8,9 +8,11 @@ from typing import Any, cast
 import pytest
 
 from brain import calls
+from brain.errors import Unavailable
 from brain.types.record import Role
 from brain.views import JobEdit
 from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.pods.asking import ASKS
 from scaler.kubernetes.pods.fitting import infeasible
 from scaler.kubernetes.pods.gang import fitting_first, pod_group
@@ -67,9 +69,7 @@ def memory(place: Place) -> list[tuple[str, str]]:
 
 
 def test_an_edit_of_a_groups_memory_resizes_its_pods_alone(place: Place):
-    made = place.apply(a_job())
-    until("three run", lambda: len(place.run()) == 3, lambda: place.status(made))
-    until("Brain knows that it trains", lambda: place.job(made).job.state == "Running")
+    made = running(place)
     uids = {pod["metadata"]["uid"] for pod in place.pods().values()}
     with place.api.client(Role.ADMIN) as admin:
         wanted = JobEdit(role="large", memory_bytes=5 * 2**30)
@@ -99,6 +99,72 @@ def test_a_group_that_no_node_takes_asks_for_nodes_by_its_own_template(place: Pl
         assert pod["metadata"]["labels"][GROUP] == "large"
         assert pod["spec"]["nodeSelector"].items() >= ELSEWHERE.items()
     assert not place.pods()
+
+
+def edited(place: Place, made: Json, **groups: int) -> Json:
+    """The job with other numbers of replicas in its groups."""
+    told = {name: {"replicas": count} for name, count in groups.items()}
+    spec = {"replicaSpecs": {"worker": {"groups": told}}}
+    return place.cluster.merge(JOB, place.namespace, "digits", {"spec": spec})
+
+
+def request(place: Place, made: Json) -> Json:
+    found: Json = place.status(made).get("request") or {}
+    return found
+
+
+def running(place: Place) -> Json:
+    made = place.apply(a_job())
+    until("three run", lambda: len(place.run()) == 3, lambda: place.status(made))
+    until("Brain knows that it trains", lambda: place.job(made).job.state == "Running")
+    return made
+
+
+def test_an_edit_of_a_group_beyond_the_bounds_is_refused_and_not_repeated(place: Place):
+    made = running(place)
+    edited(place, made, large=9)
+    until("it is answered", lambda: request(place, made).get("outcome") == "refused")
+    answer = request(place, made)
+    assert answer["groups"] == {"large": 9}
+    assert "3 to 6" in answer["message"]
+    assert len(place.run()) == 3
+
+
+def test_an_edit_of_a_group_that_brain_did_not_hear_is_asked_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    def away(*_: object, **__: object) -> None:
+        raise Unavailable("no answer")
+
+    made = running(place)
+    with monkeypatch.context() as patch:
+        patch.setattr(place.operator.brain, "resize", away)
+        edited(place, made, large=2)
+        until("it waits", lambda: request(place, made).get("outcome") == "waiting")
+        assert request(place, made)["groups"] == {"large": 1}
+    until("it is accepted", lambda: request(place, made).get("outcome") == "accepted")
+    until("four run", lambda: len(place.run()) == 4, lambda: place.status(made))
+    assert [one["desired"] for one in place.status(made)["roles"][0]["groups"]] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("specs", "says"),
+    [
+        (
+            {"large": {"replicas": 2}, "worker": {"replicas": 5}},
+            "spec.replicaResourceSpecs.large: a plan that changes a group changes nothing else",
+        ),
+        (
+            {"small": {"replicas": 2}},
+            "spec.replicaResourceSpecs.small: plans only resize worker, large",
+        ),
+    ],
+)
+def test_a_plan_that_no_group_can_have_is_rejected(place: Place, specs: Json, says: str):
+    running(place)
+    asked = place.apply(jobs.plan({"ownerJob": "digits", "replicaResourceSpecs": specs}))
+    until("it is rejected", lambda: place.status(asked).get("phase") == "Rejected")
+    assert says in place.status(asked)["message"]
 
 
 def like(large: int = 1, **where: Any) -> list[Json]:
