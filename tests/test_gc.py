@@ -124,5 +124,5 @@ def test_free_pages_go_back_to_the_disk(beside: bool, tmp_path: Path) -> None:
                 admin.send(calls.submit(digits()))
     else:
         said = gc(tmp_path)
-    assert "0.0 MiB are left in it" in said
+    assert "0.0 MiB of unused space are left in it" in said
     assert file.stat().st_size < before / 5

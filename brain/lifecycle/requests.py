@@ -251,8 +251,8 @@ def expect_workers(asked: Allocation) -> None:
     """Raise BadInput for a size that leaves no worker beside the other roles."""
     if asked.roles and asked.workers < 1:
         raise BadInput(
-            f"replicas {asked.replicas} counts all roles, and {asked.replicas} replicas of other "
-            f"roles leave no worker; ask for at least {others(asked.roles)}",
+            f"replicas {asked.replicas} counts all roles, and {others(asked.roles)} replicas of "
+            f"other roles leave no worker; ask for at least {others(asked.roles) + 1}",
             field="replicas",
         )
 

@@ -298,7 +298,7 @@ def _check_roles(document: JobDocument) -> None:
     least = others(ordered(roles)) + 1
     if bounds.min < least:
         raise BadInput(
-            f"replicas.min {bounds.min} counts all roles, and {bounds.min} replicas of other "
+            f"replicas.min {bounds.min} counts all roles, and {least - 1} replicas of other "
             f"roles leave no worker; raise replicas.min to {least}",
             field="replicas.min",
         )
@@ -330,8 +330,9 @@ def _check_groups(document: JobDocument) -> None:
     beside = others(ordered(groups))
     if bounds.min <= beside:
         raise BadInput(
-            f"replicas.min {bounds.min} counts all groups, and {beside} replicas of {beside} "
-            f"leave no other replica; raise replicas.min to {', '.join(sorted(groups))}",
+            f"replicas.min {bounds.min} counts all groups, and the {beside} replicas of "
+            f"{', '.join(sorted(groups))} leave no other replica; raise replicas.min to "
+            f"{beside + 1}",
             field="replicas.min",
         )
     alike = {

@@ -281,7 +281,9 @@ def test_an_agent_learns_nothing_of_other_projects(api: Api) -> None:
     with api.client() as admin:
         own = admin.send(calls.submit(digits(name="own"))).id
         admin.send(calls.submit(digits(project="secret")))
-        with pytest.raises(UnknownJob, match="secret has one: set BRAIN_PROJECT=secret"):
+        with pytest.raises(
+            UnknownJob, match="secret has a job of this name: set BRAIN_PROJECT=secret"
+        ):
             admin.send(calls.job("digits"))
     with (
         api.client(Role.AGENT, job=own) as agent,

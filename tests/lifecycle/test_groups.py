@@ -96,7 +96,7 @@ def test_a_size_that_leaves_only_groups_is_refused():
     here = training()
     edit(here, role="large", replicas=2)
     here.turn()
-    with pytest.raises(BadInput, match="ask for 3 at least"):
+    with pytest.raises(BadInput, match="ask for at least 3"):
         request(here.coordinate(), 2)
 
 

@@ -434,7 +434,7 @@ def test_roles_are_let_in_where_their_sum_fits():
         lifecycle.request(tx, job, 6, **asked)
 
     large = {"ps": RoleSize(replicas=2, resources=two), "chief": RoleSize()}
-    with pytest.raises(BadInput, match=r"room for 4 replicas; each wants 1\s400 mCPU"):
+    with pytest.raises(BadInput, match=r"room for 4 replicas; each replica needs 1\s400 mCPU"):
         Laptop(scaling_by(0.9), cpus=6, **(manual | document | {"roles": large, "resources": ONE}))
 
 

@@ -287,7 +287,7 @@ def test_where_uncertainty_blocks_a_decision_a_free_trial_is_proposed():
 
     assert choice.code == "at-best"
     assert "micro-batches" in choice.next_step
-    assert "no restart" in choice.next_step
+    assert "without a restart" in choice.next_step
 
 
 def test_a_size_that_nothing_is_known_of_says_what_to_measure_first():

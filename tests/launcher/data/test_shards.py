@@ -115,12 +115,12 @@ def test_what_a_worker_leaves_goes_to_the_next_one() -> None:
 
 
 def test_an_empty_range_is_refused() -> None:
-    with pytest.raises(BadInput, match="train: it has no examples"):
+    with pytest.raises(BadInput, match="train: the dataset has no examples"):
         shards("train", 0)
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="train: it has no examples"):
+    with pytest.raises(BadInput, match="train: the dataset has no examples"):
         shards("train", TextFile(text(tmp_path / "empty", 0)))
 
 
@@ -216,7 +216,7 @@ def test_a_lease_that_ran_out_gives_the_shard_to_another() -> None:
     ledger, late = ShardLedger(terms(lease_seconds=5.0, size=4)).ask("slow", None, now=0.0)
     ledger, again = ledger.lapse(5.0).ask("quick", None, now=5.0)
     assert late == again == ShardSpan(0, 0, 4)
-    with pytest.raises(Conflict, match="another worker has them"):
+    with pytest.raises(Conflict, match="another worker got these examples"):
         ledger.ask("slow", late, now=6.0)
 
 
