@@ -1,4 +1,4 @@
-"""Brain: one closed loop from a step of training to a verified resize.
+"""Brain: measures training jobs, predicts their throughput, resizes them and verifies the result.
 
 Each layer imports only the layers below it; import-linter checks this (``pyproject.toml``): shells
 (``cli``, ``service``), faces (``api``), adapters (``db``, ``memory``, ``client``), spine

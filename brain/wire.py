@@ -1,4 +1,4 @@
-"""Values <-> JSON, versioned.
+"""Encodes values as versioned JSON and decodes them; an error names field, value and remedy.
 
 Messages between programs tolerate unknown fields and carry ``v``. Documents and requests that
 people write may not have unknown fields; errors name the nearest known one. Keys of documents are

@@ -1,4 +1,4 @@
-"""Checkpoints for which training does not wait: two lines in a script.
+"""``save`` and ``load``: checkpoints that are written to storage while training continues.
 
     state = checkpoint.load() or {"step": 0}                 # newest that all ranks can have
     ...

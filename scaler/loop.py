@@ -1,4 +1,4 @@
-"""Connects desired jobs and replicas: listen, observe, decide, act, report.
+"""The scaler's loop: read the desired jobs, observe replicas, decide, act, and report to Brain.
 
 Five tasks share their knowledge and never wait for each other: healing goes on while Brain is slow,
 wrong or away.

@@ -1,4 +1,4 @@
-"""Reports to Brain: the parts of an observation that it keeps."""
+"""Builds the scaler's reports to Brain from its observations."""
 
 from dataclasses import replace
 

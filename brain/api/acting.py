@@ -1,4 +1,4 @@
-"""Changes that routes make: each happens once per idempotency key, or not at all."""
+"""Requests that change something: dry runs, If-Match, and one execution per Idempotency-Key."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Heads of earlier telemetry requests, so that an equal head need not be parsed again.
+"""A cache of parsed request heads: senders of telemetry repeat the same head in every request.
 
 The requests of an agent differ only in length and body. So a head that equals an accepted one,
 except for the digits of its length, needs neither parsing nor a new sign-in.

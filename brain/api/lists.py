@@ -1,4 +1,4 @@
-"""Changes of lists that no event names, for clients that keep the lists: ``event: changed``."""
+"""``event: changed`` tells clients that a list has changed, if no other event shows that change."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Changes of rows of the list of jobs, for clients that keep the list: ``event: jobs``."""
+"""``event: jobs`` sends the changed rows of the list of jobs to clients that display the list."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import fields

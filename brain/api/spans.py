@@ -1,4 +1,4 @@
-"""Spans of time as requests name them: ``since`` and ``until``."""
+"""The interval of a request, from its parameters ``since`` and ``until``."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

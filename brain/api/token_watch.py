@@ -1,4 +1,4 @@
-"""The tokens of long answers, which are read together: one question for all open streams."""
+"""Checks the tokens of all open streams with one query, to end streams whose token was revoked."""
 
 import asyncio
 from collections import Counter

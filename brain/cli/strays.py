@@ -1,4 +1,4 @@
-"""Keep the output of C libraries off standard output, which is for answers that programs parse.
+"""Redirect what C libraries print, because programs parse the standard output of commands.
 
 The output goes to standard error while the libraries compute. HiGHS prints a line for about one
 problem in eighty, although its output is off: its ``HighsMipSolverData`` calls ``printf``, and no

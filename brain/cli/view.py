@@ -1,4 +1,4 @@
-"""A directory that shows a job's files without its checkpoint, for runs that must not change it.
+"""A scratch directory with links to a job's files except its checkpoint, for trial runs.
 
 Most files are linked. Python files are copied, so that a script which saves beside itself saves
 here. Files named like the checkpoint are copied, too, because writing to a link changes its target.

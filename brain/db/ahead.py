@@ -1,4 +1,4 @@
-"""Rows of many jobs that a transaction has read at once, for later queries about a single job."""
+"""A cache in a transaction: rows of many jobs, read by one statement, for queries about one job."""
 
 from bisect import bisect_left
 from collections.abc import Sequence

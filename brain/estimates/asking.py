@@ -1,4 +1,4 @@
-"""The way from a document and a question to an estimate."""
+"""Answers a request for an estimate: turns the document and the questions into sizes."""
 
 from collections.abc import Mapping
 from dataclasses import replace

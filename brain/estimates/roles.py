@@ -1,4 +1,4 @@
-"""Readings of machines as the use of replicas of a role."""
+"""Turns readings of machines into the CPU and memory that replicas of each role use."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence

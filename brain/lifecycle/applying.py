@@ -1,4 +1,4 @@
-"""The end of an approved plan's wait for room or for replicas: the plan goes on, or ends."""
+"""Time limits of plans that wait for nodes or replicas: after them the plan is given up."""
 
 from dataclasses import replace
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Batches that Brain asks scripts to take: it chooses and stores them, and sends them in the wish.
+"""The batch sizes that Brain chooses for scripts that read them from ``launcher.batch``.
 
 Only for jobs that ask (``batch.tune``), and only where Brain may act by itself. A change of the
 batch alone is not a plan: the size stays and nothing restarts. A plan for another size carries its

@@ -1,4 +1,4 @@
-"""Bounds by the memory of a job's accelerators, from what its workers used at each size."""
+"""Sizes that a job's accelerators have memory for, from the memory that workers used so far."""
 
 import math
 from collections.abc import Sequence

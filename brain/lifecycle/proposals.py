@@ -1,4 +1,4 @@
-"""Proposals that wait for a person while the measurement on which they rest changes."""
+"""Renews or withdraws proposals that wait for a person, if newer measurements contradict them."""
 
 from dataclasses import replace
 from datetime import datetime

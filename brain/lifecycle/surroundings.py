@@ -1,4 +1,4 @@
-"""The situation in which a policy decides, read from the stores."""
+"""Reads from the stores everything that a policy may know about a job: a ``Situation``."""
 
 import math
 from collections import defaultdict

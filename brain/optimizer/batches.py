@@ -1,4 +1,4 @@
-"""The batch for a script that asks for one: the best batch, or one whose measurement teaches.
+"""Chooses the batch for a script that asks for one: the best, or one that is tried to learn more.
 
 Another batch costs no restart, so even a small gain is worth asking for. If the model cannot tell
 the gain of another size, Brain tries a micro-batch that tells it (models.md sections 2.6, 2.8).

@@ -1,4 +1,4 @@
-"""From a choice to a recommendation that a person can judge."""
+"""Adds evidence, alternatives and the next step to a choice, so that a person can judge it."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Policies wrap policies, one concern each; ``SINGLE_JOB`` reads as Brain's policy.
+"""Policies that choose a size. Each wraps another one and adds one concern; see ``SINGLE_JOB``.
 
 A wrapper narrows the situation before it asks its base, holds without asking, or refuses what the
 base chose. Formulas and constants: models.md section 5. Deviations from models.md, with reasons:

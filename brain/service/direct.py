@@ -1,4 +1,4 @@
-"""Answers that no app makes: those to requests that were taken without ASGI, and refusals."""
+"""Answers that are written without the ASGI app: to telemetry on the fast path, and refusals."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""A cluster in virtual time: the service's own loop, or a peer's policy, decides; physics answers.
+"""A simulated cluster in virtual time, under Brain's own loop or under another system's policy.
 
     spec, workload, applications, tables   the input: nodes, arrivals, scaling of scripts
     placing, faults, world                 the events: accelerators taken, work done, nodes lost

@@ -1,4 +1,4 @@
-"""Reports of a simulated job's probes, scaler and coordinator."""
+"""Reports that the probes, scaler and coordinator of a simulated job would send to Brain."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Requests that the service passes to a pool's scaler, which has the rights that they need."""
+"""Requests that need rights in a cluster, so the service passes them to the pool's scaler."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""An HTTP client of the API server: one GET at a time, errors as domain errors.
+"""A small HTTP client for the Kubernetes API server; its failures are domain errors.
 
 In a pod it needs only the service account's files. The official client, loaded only for that, reads
 a kubeconfig with its many ways to sign in.

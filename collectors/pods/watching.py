@@ -1,4 +1,4 @@
-"""Watches pods between two looks, so that pods that appear and end in between are not missed.
+"""Watches pods, so that a pod that appears and ends between two rounds of readings is not missed.
 
 Each look lists pods, while a watch receives every change. Changes are kept by uid until the next
 look takes them. A watch that ends begins again; the next list shows changes that it missed.

@@ -1,4 +1,4 @@
-"""The time for which an agent coordinates: it starts, publishes its address, and steps down."""
+"""Lets an agent be the coordinator: start it, publish its address, and step down."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""A launch configuration's terms for a coordinator, its desired world, and its patience."""
+"""Derives a coordinator's rules, desired world and time limits from a launch configuration."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A second name for a checkpoint, kept until the next world loads the checkpoint.
+"""Hard links that keep a checkpoint until the next world has loaded it.
 
 A script that starts from the beginning, instead of loading its checkpoint, may overwrite or delete
 it. If the script renames new checkpoints into place, a pin is a hard link beside the checkpoint

@@ -1,4 +1,4 @@
-"""The gate of a prepared worker, which runs ahead of its world until others would notice it.
+"""The gate at which a prepared worker waits for its world, before others could notice it.
 
 A worker that is started before its world exists builds its model and reads its data while the old
 world still trains. The worker waits before the first of these: making a process group, initialising

@@ -1,4 +1,4 @@
-"""Measure the contents and the amount of a state.
+"""Lists the tensors of a state to be saved, and their size in bytes.
 
 Part of the shim, beside it and loaded by it as ``_brain_states``: standard library, CPython 3.8 on.
 """

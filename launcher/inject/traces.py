@@ -1,4 +1,4 @@
-"""Traces that an import leaves in a process, and that all forks of it would share.
+"""Detects imports with effects that forked workers must not share, such as a random seed.
 
 ``unsafe`` says why a process cannot be forked at all. ``Traces.found`` compares the process before
 and after an import: descriptors, shared memory, processes, temporary files, the environment, the

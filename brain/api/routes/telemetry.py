@@ -1,4 +1,4 @@
-"""``POST /api/v1/telemetry``: 200 means committed.
+"""``POST /api/v1/telemetry``: a 200 answer means that the accepted samples are committed.
 
 Answered before FastAPI, so that even a batch of one sample costs little more than HTTP and the
 database do. A batch waits for no lock of decisions: it has threads and a writer of its own, and its

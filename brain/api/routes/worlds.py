@@ -1,4 +1,4 @@
-"""Exchange between programs: wishes and observations of worlds, for agents and scalers."""
+"""Routes for agents and scalers: desired worlds to read, and observed worlds to report."""
 
 from pathlib import Path
 from typing import Annotated

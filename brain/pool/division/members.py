@@ -1,4 +1,4 @@
-"""One job as a member of a pool whose jobs share it."""
+"""The data of one job that a round needs to divide the pool."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence

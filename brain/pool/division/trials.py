@@ -1,4 +1,4 @@
-"""Trials of a smaller size of a job, made where a finding says that it may do as well.
+"""Trials of a smaller size, if a finding suggests that the job would train as fast with it.
 
 A measured size counts with its measurement. An unmeasured size counts with the model's expectation,
 and the model's prior is that of jobs that scale. Two findings speak against that: workers wait for

@@ -1,4 +1,4 @@
-"""The result of a round, in words for each job, and as a value for the API."""
+"""Explains the result of a round: a sentence for each job, and the values for the API."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The coordinator's orders, carried out on the workers of this agent.
+"""Starts, stops and prepares the workers of this agent, as its coordinator orders.
 
 group        carries out orders, one after the other
 in_process   changes of the world that end no process

@@ -1,4 +1,4 @@
-"""Workers that were stopped (SIGSTOP): neither alive nor dead, and all their peers wait."""
+"""Finds workers that are stopped (SIGSTOP), for which all their peers wait, and ends them."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A planned change: prepared, then at a safe point, or not at all."""
+"""Planned changes: the next world is prepared, then starts at a safe point or is given up."""
 
 from launcher.coordinator.membership import in_process, preparing
 from launcher.coordinator.membership.facts import resting, span

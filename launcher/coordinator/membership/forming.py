@@ -1,4 +1,4 @@
-"""The next world, once no worker runs."""
+"""Decides about the next world while no worker runs."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The desired size beside the world's."""
+"""Compares the size of the world with the desired size."""
 
 from brain.types.roles import alike, roles_in
 from launcher.coordinator.membership import changing

@@ -1,4 +1,4 @@
-"""Decide which agent may form a world, and let its workers live, while others are silent."""
+"""Decide which part of a world may continue while the other is silent, so that only one does."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Read and check the flags about processes, machines and parallel groups."""
+"""Reads and checks --world, --parallel, --node_unit and --topology."""
 
 import re
 

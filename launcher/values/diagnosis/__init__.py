@@ -1,4 +1,4 @@
-"""Find the worker that failed first, the reason, and the consequence.
+"""Diagnosis of a failed world: the worker that failed first, the cause, and the consequence.
 
 Pure: standard library and ``brain`` words only.
 

@@ -1,4 +1,4 @@
-"""The operator's composition.
+"""The operator of Kubernetes: its controllers, its exchange with Brain, and its options.
 
 operator   stores, controllers, loops, probes and metrics
 jobs       keeps ElasticJobs: Brain's copy of each, its dependents, its status

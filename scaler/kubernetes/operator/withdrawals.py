@@ -1,4 +1,4 @@
-"""Ends jobs whose objects were deleted, unless their pods shall go on without them."""
+"""Cancels jobs whose ElasticJob was deleted, unless the deletion leaves the pods running."""
 
 import logging
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Finds the requester of a size, as far as a cluster records it: the program that wrote the field.
+"""Finds who requested a size, from the field manager that the object's managedFields name.
 
 The API server does not record which user wrote an object. It keeps the name that each program gives
 itself (``kubectl``, ``kube-controller-manager`` of an autoscaler), and an annotation of a plan may

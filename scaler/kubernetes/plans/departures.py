@@ -1,4 +1,4 @@
-"""Pods that leave their nodes while their job goes on, and the budget that keeps the others.
+"""Pods that leave their nodes while the job runs, and the PodDisruptionBudget for the others.
 
 A pod leaves, once its replacement runs, if a ScalePlan names it, a plan of Brain names other nodes,
 or its node is cordoned. Until then

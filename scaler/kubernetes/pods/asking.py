@@ -1,4 +1,4 @@
-"""Pods that ask for nodes that do not exist yet, for autoscalers that react to unschedulable pods.
+"""Pods that stay unschedulable on purpose, so that a cluster autoscaler adds nodes for the job.
 
 An autoscaler sees pods that no node takes, and no pods behind a scheduling gate. So pods without
 work ask in place of replicas: as many as would find no capacity on the present nodes, even if these

@@ -1,4 +1,4 @@
-"""Facts about a job's replicas beside their pods, which are lost with this process.
+"""Facts about a job's replicas that no pod stores; a restart of the operator loses them.
 
 The cache holds requested pods that are not reflected yet, vanished pods, replicas that were asked
 to leave, and Brain's last report. No function here sends a request.

@@ -1,4 +1,4 @@
-"""The end of a job: its deadline, its time, and its name."""
+"""The end of a job: its deadline, the time at which it ended, and the condition with the reason."""
 
 from datetime import datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Events for the changes between two statuses of a job. Pure."""
+"""Derives Kubernetes Events from two successive statuses of a job. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
