@@ -116,7 +116,9 @@ def edit(
     )
     reason = f"{by} asked for {plan_change(plan)}" + (f": {why}" if why else "")
     next_step = (
-        f"It applies now: {_NOTHING_RUNS}." if at_once else _next_step(tx, job, plan, settings)
+        f"The edit applies now: {_NOTHING_RUNS}."
+        if at_once
+        else _next_step(tx, job, plan, settings)
     )
     explanation = replace(plan.explanation, reason=reason, next_step=next_step)
     active = tx.plans.active(job.id)

@@ -257,7 +257,7 @@ def test_an_edit_is_a_plan_of_its_own_and_says_what_applies(api: Api) -> None:
         "ada asked for CPU 1 → 0.5, memory none → 2 GiB each: it waits for data"
     )
     assert made.explanation.next_step == (
-        "It applies now: the job has no running replicas, and its next start uses it."
+        "The edit applies now: the job has no running replicas; its next start uses the new values."
     )
     assert made.approval is not None
 

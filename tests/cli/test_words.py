@@ -56,8 +56,8 @@ def test_a_job_of_another_project_is_found_with_what_to_set(service: dict[str, s
     told = typed("job", "asr-net", environment=service)
     assert (told.returncode, told.stderr) == (
         3,
-        "brain: no job of project default has the id or name asr-net; speech has one: set "
-        "BRAIN_PROJECT=speech, or add ?project=speech\n",
+        "brain: no job of project default has the id or name asr-net; speech has a job of "
+        "this name: set BRAIN_PROJECT=speech, or add ?project=speech\n",
     )
     found = typed("job", "asr-net", environment=service | {"BRAIN_PROJECT": "speech"})
     assert (found.returncode, "asr-net" in found.stdout) == (0, True)

@@ -101,4 +101,4 @@ def test_accelerators_are_kept_by_running_replicas_and_changed_once_they_are_sus
     assert edited(here, "gpus -1 is negative", gpus=-1) == "gpus"
     plan = edit(here, gpus=2)
     assert (plan.state, here.job.resources.gpus) == (PlanState.VERIFIED, 2)
-    assert plan.explanation.next_step.startswith("It applies now: the job has no running replicas")
+    assert plan.explanation.next_step.startswith("The edit applies now: the job has no")
