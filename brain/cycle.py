@@ -29,7 +29,7 @@ from brain.lifecycle.surroundings import situate
 from brain.models.fitting import Point
 from brain.optimizer import guards, recommend
 from brain.pool import rounds
-from brain.pool.division import shares
+from brain.pool.division import PoolMember, shares
 from brain.pool.rounds import CachedLook, Memo
 from brain.ports import Stores, Tracer, Transaction, untraced
 from brain.settings import Settings
@@ -251,6 +251,11 @@ def attend(
         ):
             memo.wrote(tx, changed)
             member = rounds.joined(tx, job, sight, memo, settings, now, uses=uses)
+        elif _settled(tx, member) and estimates.propose(
+            tx, job, sight, settings=settings, now=now, room=memo.room
+        ):
+            memo.wrote(tx, [job.id])
+            member = rounds.joined(tx, job, sight, memo, settings, now, uses=uses)
     elif job.state in _DECIDED:
         decision = decide(tx, job, sight, memo, settings, now)
     moved = [plan for plan in tx.plans.of(job.id) if before.get(plan.generation) != plan]
@@ -268,6 +273,17 @@ def attend(
             awaited=_awaited(job, sight, active),
         )
     return moved, decision
+
+
+def _settled(tx: Transaction, member: PoolMember) -> bool:
+    """Return True if the last round left the size of a job, and nothing keeps its amounts."""
+    situation, hold = member.situation, member.hold
+    if situation is None or tx.plans.active(member.job.id) is not None:
+        return False
+    last = tx.plans.decision(member.job.id)
+    left = last is not None and last.hold and last.explanation.code in estimates.AMENABLE
+    amenable = hold is None or hold.code in estimates.AMENABLE
+    return left and amenable and not any(guard(situation) for guard in guards.UNSOUND)
 
 
 def _rest(sight: ThroughputObserved, settings: Settings, now: datetime) -> float:

@@ -21,9 +21,13 @@ from brain.types.resources import Resources
 from brain.types.roles import WORKER
 from brain.typeset import cores, gibibytes
 
-#: Holds of the size during which amounts may change: nothing is wrong, and no plan is active.
+#: Holds of the size during which amounts may change: nothing is wrong, and no plan is active. The
+#: last three are those of rounds.
 AMENABLE = frozenset(
-    {"at-best", "mixed-groups", "not-worth-restart", "no-checkpoint", "dwell", "flapping"}
+    {
+        *("at-best", "mixed-groups", "not-worth-restart", "no-checkpoint", "dwell", "flapping"),
+        *("at-share", "put-off", "refused"),
+    }
 )
 #: Time for which only a person changes amounts after a plan of amounts was rejected, and for which
 #: amounts that fell short count as too small; and the factor by which more is tried then.

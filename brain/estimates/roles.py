@@ -166,7 +166,7 @@ def role_use(
     *,
     busiest: bool,
     mingled: bool = False,
-    quota_millis: float = 0.0,
+    quota_millis: float | None = None,
 ) -> RoleUse:
     """Return ``use`` with more readings.
 
@@ -175,7 +175,8 @@ def role_use(
         parts: The readings, at least one.
         busiest: True to count only each instant's busiest part.
         mingled: True if replicas of other roles share the nodes.
-        quota_millis: CPU that each replica reserves; 0 if none.
+        quota_millis: CPU that each replica reserved at all readings; None: unknown, so that the
+            share of stopped periods may be that of another quota.
     """
     instants: dict[float, list[Part]] = defaultdict(list)
     for part in parts:
@@ -190,9 +191,10 @@ def role_use(
         )
     last = parts[-1]
     use = _with_storage(use, [part.reading for part in parts])
+    known = mingled or quota_millis is not None
     use = replace(
         use,
-        throttled=_throttled([part.reading for part in parts]),
+        throttled=_throttled([part.reading for part in parts]) if known else 0.0,
         mingled=mingled,
         cpu=use.cpu.compact(),
         memory=use.memory.compact(),
@@ -200,7 +202,7 @@ def role_use(
         memory_limit_bytes=last.reading.memory_capacity_bytes / last.count,
     )
     used = fmean(max(part.cpu_millis for part in some) for some in instants.values())
-    return use.with_quota(quota_millis, used)
+    return use.with_quota(quota_millis or 0.0, used)
 
 
 def _throttled(readings: Sequence[HostSample]) -> float:

@@ -3,7 +3,7 @@
 ``Used`` has the use by world, for estimates of other sizes, and by role, for advice on resources.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -13,7 +13,6 @@ from brain import wire
 from brain.estimates import memory
 from brain.estimates.roles import (
     Host,
-    Part,
     by_role,
     hosts_of,
     late,
@@ -23,6 +22,7 @@ from brain.estimates.roles import (
     strangers,
     with_growth,
 )
+from brain.estimates.world_use import with_parts
 from brain.lifecycle.capacity import roles_of
 from brain.lifecycle.desired import standing
 from brain.lifecycle.observed import RUNS, ThroughputObserved
@@ -34,6 +34,7 @@ from brain.ports import StoredFit, Transaction
 from brain.types.allocation import Allocation
 from brain.types.estimate import Band
 from brain.types.job import Job
+from brain.types.plan import PlanState
 from brain.types.resources import NodeName, Resources
 from brain.types.roles import PS, WORKER
 from brain.types.telemetry import HostSample, Phase, SourceId, ThroughputSample
@@ -50,8 +51,6 @@ _LOOK_BACK = timedelta(minutes=5)
 _WORLDS = 6
 #: Most kills for lack of memory that are kept.
 _KILLS = 8
-#: Most intervals without a reading that are filled in.
-_LONGEST_GAP = 60
 #: Time after which a reading that comes late is not looked for any more.
 _LATE = timedelta(seconds=60)
 #: Time between two readings, which each is about: one that is sooner after the first step is about
@@ -139,7 +138,7 @@ def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime
             hosts=hosts,
             coupled=coupled,
             missed=missed,
-            amounts=_size(tx, job).amounts,
+            amounts=_amounts(tx, job, readings),
         )
         kept = replace(kept, heard={one.source: one.sequence for one in heard})
         left = lasts(kept, job, world)
@@ -203,6 +202,20 @@ def _size(tx: Transaction, job: Job) -> Allocation:
     return standing(tx.plans.of(job.id), job)[1]
 
 
+def _amounts(tx: Transaction, job: Job, readings: Sequence[HostSample]) -> Mapping[str, Resources]:
+    """Return the amounts of a replica by role under which all readings were made; none if a plan
+    changed them meanwhile.
+    """
+    plans = tx.plans.of(job.id)
+    since = min((one.measured_at - _INTERVAL for one in readings), default=None)
+    changing = (
+        plan.state is PlanState.APPLYING or (since is not None and plan.updated_at >= since)
+        for plan in plans
+        if plan.changes_resources
+    )
+    return {} if any(changing) else standing(plans, job)[1].amounts
+
+
 def _unresolved(used: Used, now: datetime) -> str:
     said = (one.unresolved(now.timestamp()) for one in used.roles)
     return next(filter(None, said), "")
@@ -258,7 +271,7 @@ def folded(
         hosts: Replicas by node; None: those of the world alone.
         coupled: True if its workers wait for each other.
         missed: Readings that came too late to be used.
-        amounts: Amounts that each replica of a role reserves.
+        amounts: Amounts that each replica of a role had at all readings; empty: unknown.
     """
     hosts = hosts_of(world) if hosts is None else hosts
     newest = max(each[-1].measured_at for each in (readings, steps) if each)
@@ -279,10 +292,7 @@ def folded(
     )
     parts = by_role(sound, hosts, roles_of_world)
     if workers := parts.get(WORKER):
-        use = _with_cpu(use, workers)
-        use = _with_memory(use, workers)
-        seen = [part.reading for part in workers]
-        use = _with_stalls(_with_devices(_with_network(use, seen), seen), seen)
+        use = with_parts(use, workers)
     training = [sample for sample in steps if sample.phase is Phase.TRAINING]
     stepped = sum(sample.steps * sample.step_seconds_mean for sample in training)
     waited = sum(sample.steps * sample.data_wait_seconds for sample in training)
@@ -300,7 +310,7 @@ def folded(
             some,
             busiest=coupled and role == WORKER,
             mingled=len(parts) > 1,
-            quota_millis=float(amounts.get(role, Resources()).cpu_millis),
+            quota_millis=float(amounts[role].cpu_millis) if role in amounts else None,
         )
     if servers := parts.get(PS):
         made = sum(sample.steps for sample in training)
@@ -313,84 +323,4 @@ def folded(
         rejected=used.rejected + len(refused),
         rejected_for=Counter(used.rejected_for) + Counter(one.code for one in refused),
         rejected_because=refused[-1].because if refused else used.rejected_because,
-    )
-
-
-def _with_stalls(use: WorldUse, readings: Sequence[HostSample]) -> WorldUse:
-    seen = [reading.storage for reading in readings if reading.storage is not None]
-    stalls = [one.io_stalled_share for one in seen if one.io_stalled_share is not None]
-    if not stalls:
-        return use
-    total = use.io_readings + len(stalls)
-    mean = (use.io_stalled_share * use.io_readings + sum(stalls)) / total
-    return replace(use, io_stalled_share=mean, io_readings=total)
-
-
-def _with_cpu(use: WorldUse, parts: Sequence[Part]) -> WorldUse:
-    """Count only the busiest node at each instant: ranks are alike and wait for the slowest."""
-    busiest: dict[float, float] = defaultdict(float)
-    for part in parts:
-        busiest[part.at_seconds] = max(busiest[part.at_seconds], part.cpu_millis)
-    cpu = use.cpu
-    for second, millis in sorted(busiest.items()):
-        cpu = cpu.added([millis], at_seconds=second)
-    return replace(use, cpu=cpu.compact())
-
-
-def _with_memory(use: WorldUse, parts: Sequence[Part]) -> WorldUse:
-    def longer(known: tuple[float, ...], seconds: int, most: int) -> tuple[float, ...]:
-        return _maxima(known, parts, use.read_at_seconds, seconds)[-most:]
-
-    return replace(
-        use,
-        memory_bytes=max(use.memory_bytes, *(part.memory_bytes for part in parts)),
-        hourly_bytes=longer(use.hourly_bytes, 3600, 24),
-        ten_minutely_bytes=longer(use.ten_minutely_bytes, 600, 48),
-        minutely_bytes=longer(use.minutely_bytes, 60, 60),
-        read_at_seconds=max(use.read_at_seconds, parts[-1].reading.measured_at.timestamp()),
-    )
-
-
-def _maxima(
-    known: tuple[float, ...], parts: Sequence[Part], read_at_seconds: float, seconds: int
-) -> tuple[float, ...]:
-    """Return the highest use of each interval of ``seconds``; an interval without a reading
-    repeats the last.
-    """
-    found, last = list(known) if read_at_seconds else [], read_at_seconds // seconds
-    for part in parts:
-        interval = part.reading.measured_at.timestamp() // seconds
-        if not found:
-            found.append(part.memory_bytes)
-        elif interval > last:
-            missed = min(int(interval - last) - 1, _LONGEST_GAP)
-            found += [found[-1]] * missed + [part.memory_bytes]
-        else:
-            found[-1] = max(found[-1], part.memory_bytes)
-        last = max(last, interval)
-    return tuple(found)
-
-
-def _with_network(use: WorldUse, readings: Sequence[HostSample]) -> WorldUse:
-    before, more = use.readings, len(readings)
-    sent = sum(one.network_send_bytes_per_second for one in readings)
-    received = sum(one.network_receive_bytes_per_second for one in readings)
-    total = before + more
-    return replace(
-        use,
-        sent_bytes_per_second=(use.sent_bytes_per_second * before + sent) / total,
-        received_bytes_per_second=(use.received_bytes_per_second * before + received) / total,
-    )
-
-
-def _with_devices(use: WorldUse, readings: Sequence[HostSample]) -> WorldUse:
-    seen = [gpu for reading in readings for gpu in reading.gpus]
-    if not seen:
-        return use
-    used = max(gpu.memory_used_bytes for gpu in seen)
-    total = max(gpu.memory_total_bytes for gpu in seen)
-    return replace(
-        use,
-        device_bytes=max(float(used), use.device_bytes or 0.0),
-        device_total_bytes=max(float(total), use.device_total_bytes or 0.0),
     )

@@ -47,6 +47,8 @@ def joined(
 ) -> PoolMember:
     """Return a running job as a member of its pool; ``uses``: its replicas' use of resources."""
     situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room, uses=uses)
+    if _gives_way(situation.active):
+        situation = replace(situation, active=None)
     current, hold = _placed(memo, job)
     hold = _refused(tx, job, settings, now) or hold
     kind = current.accelerator if current else None
@@ -60,6 +62,11 @@ def joined(
         spread=_spread(memo, job, kind),
         speeds=memo.speeds(tx, job.id, sight.model) if len(kinds) > 1 else UNKNOWN_KINDS,
     )
+
+
+def _gives_way(plan: ScalePlan | None) -> bool:
+    """Return True if a plan only proposes amounts, for which no other job waits."""
+    return lifecycle.waits_for_approval(plan) and plan is not None and plan.changes_resources
 
 
 def _spread(memo: Memo, job: Job, kind: str | None) -> Spread:
@@ -312,6 +319,9 @@ def _store(
     plans: dict[str, int] = {}
     for key, made in division.changes.items() if not observe else ():
         job = tx.jobs.get(made.member.job.id)
+        amounts = tx.plans.active(job.id)
+        if amounts is not None and _gives_way(amounts):
+            lifecycle.give_way(tx, amounts, "the pool's round changes its size", now)
         if made.grant.placement is None:
             lifecycle.preempt(tx, job, advice[key].explanation.reason, now)
             memo.wrote(tx, [job.id])
