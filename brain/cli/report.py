@@ -32,7 +32,7 @@ def _columns(currency: str) -> tuple[output.Column[ResourceLine], ...]:
 
     return (
         output.Column("ROLE", lambda line: line.role, rank=4),
-        output.Column("OF EACH", lambda line: line.resource, rank=0),
+        output.Column("RESOURCE", lambda line: line.resource, rank=0),
         output.Column(
             "RESERVED",
             lambda line: _amount(line, line.reserved) if line.reserved else "nothing",
@@ -48,7 +48,7 @@ def _columns(currency: str) -> tuple[output.Column[ResourceLine], ...]:
             rank=3,
         ),
         output.Column("GRADE", lambda line: line.grade, rank=2),
-        output.Column("TOO MUCH A DAY", cost, right=True, rank=3),
+        output.Column("EXCESS A DAY", cost, right=True, rank=3),
     )
 
 
