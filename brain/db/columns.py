@@ -6,6 +6,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache, lru_cache
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
@@ -326,3 +327,30 @@ def row(value: Any) -> dict[str, Any]:
 def value(kind: type[T], found: Mapping[Any, Any]) -> T:
     """Return a value from the columns named as its fields; other columns only serve searches."""
     return kind(**{name: found[name] for name in _names(kind)})
+
+
+def values(kind: type[T], found: sa.CursorResult[Any]) -> list[T]:
+    """Return the values of all rows, as ``value`` makes them."""
+    read: Callable[[Sequence[Any]], T] = reader(kind, tuple(found.keys()))  # type: ignore[arg-type]
+    return [read(each) for each in found.all()]
+
+
+@cache
+def reader(kind: type[T], columns: Sequence[str]) -> Callable[[Sequence[Any]], T]:
+    """Return a function that makes a value of a row with these columns, as ``value`` does.
+
+    It sets fields as ``builder`` does, which costs a third of the constructor.
+    """
+    names = _names(kind)
+    pick = itemgetter(*map(columns.index, names))
+    if hasattr(kind, "__post_init__"):
+        return lambda row: kind(**dict(zip(names, pick(row), strict=True)))
+    slots, new = [getattr(kind, name).__set__ for name in names], object.__new__
+
+    def read(row: Sequence[Any]) -> T:
+        made = new(kind)
+        for put, one in zip(slots, pick(row), strict=True):
+            put(made, one)
+        return made
+
+    return read

@@ -1,12 +1,12 @@
 """Jobs, their plans and decisions."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
-from brain.db.columns import change, page, row, upsert, value
+from brain.db.columns import change, page, row, upsert, values
 from brain.db.tables import ACTIVE_PLAN, UNFINISHED, decisions, fits, jobs, plans
 from brain.errors import Conflict, NameTaken, StalePlan, UnknownJob, UnknownPlan, VersionMismatch
 from brain.types.job import Job, JobId
@@ -90,8 +90,7 @@ class SqlJobs:
         return next(iter(self._read(statement, **given)), None)
 
     def _read(self, statement: sa.Select[Any], **given: object) -> list[Job]:
-        found = self._connection.execute(statement, given).mappings()
-        return [value(Job, each) for each in found]
+        return values(Job, self._connection.execute(statement, given))
 
 
 _INSERT_JOB, _CHANGE_JOB = sa.insert(jobs), change(jobs)
@@ -227,9 +226,7 @@ class SqlPlans:
         )
 
     def _read(self, statement: sa.Select[Any], **given: object) -> list[ScalePlan]:
-        found: Sequence[Mapping[Any, Any]]
-        found = self._connection.execute(statement, given).mappings().all()
-        return [value(ScalePlan, each) for each in found]
+        return values(ScalePlan, self._connection.execute(statement, given))
 
 
 _INSERT_PLAN, _CHANGE_PLAN = sa.insert(plans), change(plans)

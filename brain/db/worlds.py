@@ -1,13 +1,13 @@
 """Worlds, replicas, nodes, fits and leases of pools in the database."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from brain.db.columns import insert, page, row, upsert, value
+from brain.db.columns import insert, page, reader, row, upsert, value, values
 from brain.db.tables import UNFINISHED, fits, jobs, leases, nodes, replicas, worlds
 from brain.errors import UnknownNode
 from brain.ports import StoredFit
@@ -54,12 +54,13 @@ class SqlWorlds:
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
         formed: dict[JobId, list[World]] = {job: [] for job in jobs}
-        for each in self._connection.execute(_WORLDS_AMONG, {"jobs": list(jobs)}).mappings():
-            formed[each["job"]].append(value(World, each))
+        for each in values(World, self._connection.execute(_WORLDS_AMONG, {"jobs": list(jobs)})):
+            formed[each.job].append(each)
         self._known.update(formed)
         placed: dict[JobId, list[Replica]] = {job: [] for job in jobs}
-        for each in self._connection.execute(_REPLICAS_AMONG, {"jobs": list(jobs)}).mappings():
-            placed[each["job"]].append(value(Replica, each))
+        among = self._connection.execute(_REPLICAS_AMONG, {"jobs": list(jobs)})
+        for job, replica in _by_job(among):
+            placed[job].append(replica)
         self._placed.update(placed)
 
     def put_replicas(self, job: JobId, replicas_: Iterable[Replica]) -> None:
@@ -69,23 +70,27 @@ class SqlWorlds:
     def replicas(self, job: JobId) -> Sequence[Replica]:
         if job in self._placed:
             return self._placed[job]
-        found = self._connection.execute(_REPLICAS_OF, {"job": job}).mappings()
-        return [value(Replica, each) for each in found]
+        return values(Replica, self._connection.execute(_REPLICAS_OF, {"job": job}))
 
     def on(self, nodes: Collection[NodeName]) -> Mapping[JobId, Sequence[Replica]]:
         found: defaultdict[JobId, list[Replica]] = defaultdict(list)
         names = list(nodes)
         for first in range(0, len(names), _NAMES):
             asked = {"nodes": names[first : first + _NAMES]}
-            for each in self._connection.execute(_REPLICAS_ON, asked).mappings():
-                found[each["job"]].append(value(Replica, each))
+            for job, replica in _by_job(self._connection.execute(_REPLICAS_ON, asked)):
+                found[job].append(replica)
         for replicas_ in found.values():
             replicas_.sort(key=lambda replica: (replica.id, replica.role))
         return found
 
     def _read(self, statement: sa.Select[Any], job: JobId) -> list[World]:
-        found = self._connection.execute(statement, {"job": job}).mappings()
-        return [value(World, each) for each in found]
+        return values(World, self._connection.execute(statement, {"job": job}))
+
+
+def _by_job(found: sa.CursorResult[Any]) -> Iterator[tuple[JobId, Replica]]:
+    columns = tuple(found.keys())
+    read, job = reader(Replica, columns), columns.index("job")
+    return ((each[job], read(each)) for each in found.all())
 
 
 _MINE = sa.select(worlds).where(worlds.c.job == sa.bindparam("job"))
@@ -140,7 +145,7 @@ class SqlNodes:
         return found[0]
 
     def _read(self, statement: sa.Select[Any]) -> list[Node]:
-        return [value(Node, found) for found in self._connection.execute(statement).mappings()]
+        return values(Node, self._connection.execute(statement))
 
 
 class SqlFits:

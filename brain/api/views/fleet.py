@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -78,8 +78,16 @@ def nodes(tx: Transaction, some: Sequence[Node], now: datetime) -> tuple[NodeVie
                 names[replica.node].add(job.document.name)
         for last in unfit_nodes(replicas, now).values():
             left[last.node].append(_left(job, last))
+    nothing = Resources()
     return tuple(
-        _node(one, reserved[one.name], names[one.name], left[one.name], now) for one in some
+        _node(
+            one,
+            reserved.get(one.name, nothing),
+            names.get(one.name, ()),
+            left.get(one.name, ()),
+            now,
+        )
+        for one in some
     )
 
 
@@ -144,7 +152,7 @@ def _left(job: Job, last: Replica) -> NodeLeft:
 
 
 def _node(
-    node: Node, reserved: Resources, jobs: set[str], left: Sequence[NodeLeft], now: datetime
+    node: Node, reserved: Resources, jobs: Collection[str], left: Sequence[NodeLeft], now: datetime
 ) -> NodeView:
     return NodeView(
         name=node.name,
