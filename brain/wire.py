@@ -46,6 +46,7 @@ _SHOWN = 60
 _building = Lock()
 _decoders: dict[object, msgspec.json.Decoder[Any]] = {}
 _KIND_OF = {kind: name for name, kind in SAMPLE_KINDS.items()}
+_MANY: Mapping[str, Any] = {name: list[kind] for name, kind in SAMPLE_KINDS.items()}  # type: ignore[valid-type]
 #: A JSON object with this end is of the kind: no quote in it is escaped, and the last of equal keys
 #: counts.
 _ENDING = b',"kind":'
@@ -125,6 +126,10 @@ class Envelope(msgspec.Struct, frozen=True):
     samples: list[msgspec.Raw]
 
 
+class Lines(Envelope, frozen=True):
+    """A batch whose samples are lines: each may be anything, even no JSON."""
+
+
 class _Kind(msgspec.Struct):
     kind: str
 
@@ -186,6 +191,28 @@ def decode_sample(data: bytes | msgspec.Raw) -> Sample:
             field="measured_at",
         )
     return sample
+
+
+def decode_alike(lines: Sequence[bytes | msgspec.Raw]) -> Sequence[Sample] | None:
+    """Parse samples of one kind together, for half of the cost; None if they are not all ordinary.
+
+    Each line is JSON. ``decode_sample`` gives the same samples, or says what is wrong with each.
+    """
+    texts = [bytes(line) for line in lines]
+    name = texts[0][texts[0].rfind(_ENDING) :] if texts else b""
+    kind = _KIND_BY_ENDING.get(name)
+    if kind is None or not all(text.endswith(name) for text in texts):
+        return None
+    data = b"[%b]" % b",".join(texts)
+    if _SUSPECT_TEXT in data or _SUSPECT_NUMBER in data.translate(_AS_ZEROS):
+        return None
+    try:
+        samples: list[Sample] = decode(data, _MANY[kind])
+    except BadInput:
+        return None
+    if any(sample.measured_at.tzinfo is None for sample in samples):
+        return None
+    return samples
 
 
 def _with_no_numbers(data: bytes) -> object:

@@ -97,6 +97,22 @@ def test_the_kind_of_a_sample_is_its_last_own_kind_wherever_that_stands():
             wire.decode_sample(other + b"}")
 
 
+def test_samples_parsed_together_are_those_parsed_one_by_one():
+    alike = [wire.encode_sample(throughput(n, step_seconds_mean=0.1 + n)) for n in range(3)]
+
+    assert wire.decode_alike(alike) == [wire.decode_sample(line) for line in alike]
+    for other in (
+        wire.encode_sample(save(1)),
+        alike[0].replace(b'"v"', b'"w"').replace(b"12:00:00Z", b"12:00:00"),
+        alike[0].replace(b'"steps":', b'"steps":"many","stops":'),
+        alike[0].replace(b'"accelerator":"', b'"accelerator":"\\u0000'),
+        alike[0].replace(b'"step":', b'"note":12345678901234567890,"step":'),
+        alike[0].removesuffix(b',"kind":"throughput"}') + b"}",
+    ):
+        assert wire.decode_alike([*alike, other]) is None
+    assert wire.decode_alike([]) is None
+
+
 def test_a_sample_without_a_time_zone_is_refused():
     naive = wire.encode_sample(throughput()).replace(b"12:00:00Z", b"12:00:00")
 

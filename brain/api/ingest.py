@@ -126,7 +126,7 @@ def envelope_of(data: bytes, content_type: str) -> wire.Envelope:
             field="body",
         )
     first = wire.decode(head, dict[str, object])
-    envelope = wire.convert(first | {"samples": []}, wire.Envelope)
+    envelope = wire.convert(first | {"samples": []}, wire.Lines)
     wire.check_version(envelope.v, sender="the collector")
     return msgspec.structs.replace(envelope, samples=[msgspec.Raw(line) for line in lines])
 
@@ -138,7 +138,10 @@ def parse(envelope: wire.Envelope, *, now: datetime) -> Parsed:
         BadInput: ``sent_at`` has no time zone, or is more than 100 years from ``now``.
     """
     sent_at = _possible(envelope.sent_at, now)
-    return Parsed(sent_at=sent_at, samples=tuple(enumerate(map(_read, envelope.samples))))
+    apart = isinstance(envelope, wire.Lines) or len(envelope.samples) < 2
+    alike = None if apart else wire.decode_alike(envelope.samples)
+    samples = map(_read, envelope.samples) if alike is None else alike
+    return Parsed(sent_at=sent_at, samples=tuple(enumerate(samples)))
 
 
 def judge(
@@ -161,7 +164,9 @@ def judge(
         reason = None
         if not oldest <= sample.measured_at <= newest:
             reason = _refusal(sample.measured_at, sent_at, keep)
-        reason = reason or refused.get(job_of(sample)) or _impossible(sample)
+        if reason is None and refused:
+            reason = refused.get(job_of(sample))
+        reason = reason or (None if _is_ordinary(sample) else _impossible(sample))
         if reason is None:
             good.append(sample)
             positions.append(index)
@@ -217,7 +222,7 @@ def _impossible(sample: Sample) -> str | None:
         )
     if isinstance(sample, HostSample):
         return _beyond(_RATES, _rates(sample), _LARGEST) or _impossible_share(sample)
-    if not isinstance(sample, ThroughputSample) or _is_ordinary(sample):
+    if not isinstance(sample, ThroughputSample):
         return None
     for name, value in zip(_COUNTS, _counts(sample), strict=True):
         if value < 1:
@@ -235,10 +240,13 @@ def _impossible(sample: Sample) -> str | None:
     )
 
 
-def _is_ordinary(sample: ThroughputSample) -> bool:
+def _is_ordinary(sample: Sample) -> bool:
     """Return True if a sample passes all checks; slower functions find a failed one's reason."""
     return (
-        sample.nodes >= 1 <= sample.replicas
+        isinstance(sample, ThroughputSample)
+        and len(sample.place.source) <= _SOURCE
+        and 0 <= sample.sequence <= _LARGEST_COUNT
+        and sample.nodes >= 1 <= sample.replicas
         and sample.processes >= 1 <= sample.accumulation
         and 1 <= sample.steps <= _LARGEST_COUNT
         and _SHORTEST_STEP <= sample.step_seconds <= _LONGEST_STEP
