@@ -87,7 +87,9 @@ class Coordinator:
         self._changed = asyncio.Event()
         self._it.witness.changed = self._changed.set
         self._ready = asyncio.Event()
-        self._hanging = HangWatch(terms.hang, self._it, self._changed.set)
+        self._hanging = HangWatch(
+            terms.hang, self._it, self._changed.set, held=lambda: self._continuity.broken
+        )
 
     @property
     def over(self) -> bool:

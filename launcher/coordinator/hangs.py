@@ -36,9 +36,11 @@ class HangWatch:
         it: CoordinatorState,
         changed: Callable[[], None],
         *,
+        held: Callable[[], bool] = lambda: False,
         apart_seconds: float = _APART_SECONDS,
     ) -> None:
-        self._terms, self._it, self._changed = terms, it, changed
+        """``held``: True while workers are held until it is proved that nobody succeeded them."""
+        self._terms, self._it, self._changed, self._held = terms, it, changed, held
         self._apart_seconds = apart_seconds
         self._epoch = 0
         self._pace = rules.begin(0.0)
@@ -55,7 +57,13 @@ class HangWatch:
             await asyncio.Event().wait()
             return
         while True:
-            await asyncio.sleep(self._pause(self._terms))
+            pause, began = self._pause(self._terms), self._it.clock()
+            await asyncio.sleep(pause)
+            now = self._it.clock()
+            # Time in which this process was stopped, and workers mostly with it, is none of theirs.
+            stopped = now - began - pause > self._it.terms.lease_seconds
+            unseen = now - began if stopped or self._held() else 0.0
+            self._pace = rules.without(self._pace, unseen, now)
             await self._look(self._terms)
 
     def heard(self, replica: int, message: "messages.Looked") -> None:

@@ -109,7 +109,7 @@ class Pods:
 
 
 @contextmanager
-def job(directory: Path, *, network: bool = True) -> Iterator[Pods]:
+def job(directory: Path, *, network: bool = True, hang_seconds: int = 300) -> Iterator[Pods]:
     """Two pods of a job that Brain only observes; there never were two worlds of it at a time.
 
     With ``network`` their addresses are not on loopback, but all the same, so that a pod cannot
@@ -130,7 +130,8 @@ def job(directory: Path, *, network: bool = True) -> Iterator[Pods]:
         template = made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
         template["hostNetwork"] = network
         container = template["containers"][0]
-        container["env"] = [{"name": "BRAIN_TEST_HOST", "value": "pod"}]
+        told = {"BRAIN_TEST_HOST": "pod", "BRAIN_HANG_SECONDS": str(hang_seconds)}
+        container["env"] = [{"name": name, "value": value} for name, value in told.items()]
         container["command"][0] = f"{Path(sys.executable).parent}/brain-run"
         it.create(made)
         pods = Pods(it, work)
@@ -157,7 +158,7 @@ def test_paused_pods_that_the_cluster_kept_go_on_without_losing_a_step(
 
 
 def test_paused_pods_wait_until_somebody_can_say_that_they_stay(tmp_path: Path) -> None:
-    with job(tmp_path) as it:
+    with job(tmp_path, hang_seconds=8) as it:
         names = it.names()
         it.pause(names)
         assert it.cluster.brain is not None
@@ -174,6 +175,8 @@ def test_paused_pods_wait_until_somebody_can_say_that_they_stay(tmp_path: Path) 
         assert told in "".join(map(it.said, names))
         it.cluster.start_brain()
         eventually(lambda: it.same(before), "further steps", 60, it.cluster.logs)
+        time.sleep(2 * LEASE)
+        assert it.same(before), it.cluster.logs()  # to be held is not to hang
 
 
 @pytest.mark.parametrize("seconds", PAUSES)

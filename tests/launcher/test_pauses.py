@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,6 +42,7 @@ def job(
     environment: Mapping[str, str] | None = None,
     slack: float = 0.0,
     debug: bool = True,
+    more: Sequence[str] = (),
 ) -> Iterator[tuple[HandJob, Hosts]]:
     """A job of so many agents on this machine, or of as many hosts with a ``network`` between
     them; there never were two worlds of it."""
@@ -49,7 +50,7 @@ def job(
     try:
         for _ in range(agents):
             them.add()
-        flags = (CONF, "--nproc-per-node=2")
+        flags = (CONF, "--nproc-per-node=2", *more)
         it = HandJob(
             hosts=them,
             work=directory / "work",
@@ -115,6 +116,12 @@ def test_after_a_pause_of_everything_the_same_workers_go_on(
 ) -> None:
     with job(tmp_path, agents) as (it, them):
         they_go_on(it, them, seconds)
+
+
+def test_a_pause_longer_than_a_hang_is_none(tmp_path: Path) -> None:
+    with job(tmp_path, 1, more=("--hang-seconds=4", "--on-hang=restart")) as (it, them):
+        they_go_on(it, them, 3 * PAUSE)
+        assert "no worker has moved" not in it.agent(them[0]).text()
 
 
 def test_a_pause_of_the_agent_alone_is_not_noticed_by_its_workers(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from brain.errors import Unavailable
 from brain.types.world import Cause
+from launcher.coordinator.continuity import Continuity
 from launcher.coordinator.leadership import EndpointLeadership, LocalLeadership
 from launcher.coordinator.membership import decide, may_form, quorum_at
 from launcher.coordinator.world.heartbeats import Heartbeats
@@ -53,7 +54,8 @@ def a_lease(*, now: float, heard: float, holds: bool = True, lost: int = 0) -> f
         recovered_at=10.0,
     )
     document = replace(a_world(1, 1), coordinator="there:1", holds=True)
-    heartbeats = Heartbeats(cast(CoordinatorState, it), lambda: holds)
+    nobody = Continuity(None, pause_seconds=3.0, say=print)
+    heartbeats = Heartbeats(cast(CoordinatorState, it), lambda: holds, nobody)
     return heartbeats._lease(cast(WorldMonitor, SimpleNamespace(document=document)), now)
 
 

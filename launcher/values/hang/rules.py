@@ -191,6 +191,15 @@ def paced(pace: WorldPace, ranks: Sequence[RankObserved], now: float) -> WorldPa
     return replace(pace, steps=ahead.steps, step_at=ahead.step_at, step_seconds=usual)
 
 
+def without(pace: WorldPace, unseen_seconds: float, now: float) -> WorldPace:
+    """Return the pace without seconds in which no sign of life could be seen, or was allowed.
+
+    >>> without(WorldPace(since=0, moved_at=10.0), 300.0, 311.0).moved_at
+    310.0
+    """
+    return replace(pace, moved_at=max(pace.moved_at, min(pace.moved_at + unseen_seconds, now)))
+
+
 def quiet(
     pace: WorldPace, ranks: Sequence[RankObserved], now: float, patience: Patience
 ) -> Quiet | None:
