@@ -136,6 +136,8 @@ def job(directory: Path, *, network: bool = True, hang_seconds: int = 300) -> It
         it.create(made)
         pods = Pods(it, work)
         pods.trains()
+        # Else pods that start anew would count epochs from 1 again.
+        it.until("the operator knows its world", lambda: it.status().get("worldEpoch", 0) > 0)
         yield pods
         assert overlaps(pods.lives(), slack=0.2) == [], it.logs()
 
