@@ -149,12 +149,14 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Thr
         terms = replace(terms, told=False)
     foretold = None if since > world.formed_at else _foretold(present, stored, terms, runs)
     try:
-        for heard in (runs, ()):
+        heard: Sequence[EarlierRun] = runs
+        for _ in range(2):
             noise, batch = _noise(sight, present, stored, heard, terms.global_batch)
             present = replace(present, noise_scale=noise, noise_batch=batch, foretold=foretold)
             model = fit(present, earlier, terms=terms, runs=runs)
-            if not model.inherited.refused:
+            if len(model.inherited.heard(runs)) == len(heard):
                 break
+            heard = model.inherited.heard(runs)
         return replace(sight, present=present, model=model)
     except Undetermined as unusable:
         return replace(sight, present=unusable)

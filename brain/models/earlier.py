@@ -38,7 +38,7 @@ _OUTDATED = 2.0
 #: Deviation of log work within which two measurements of noise count as simultaneous; deviation of
 #: the difference left between those; prior deviations of the powers of work and of batch.
 _AS_LATE, _NOISE_SPREAD, _SLOPES = 2.0, 0.5, (1.0, 0.5)
-_REMEMBERED = 500
+_REMEMBERED = 2500
 
 
 class NoiseSeen(NamedTuple):
@@ -73,6 +73,12 @@ class Inherited:
     basis: str = ""
     #: The reason why nothing was taken; empty if something was.
     refused: tuple[str, ...] = ()
+    #: The runs that it came from; the others belong to another script.
+    runs: tuple[EarlierRun, ...] = ()
+
+    def heard(self, runs: Sequence[EarlierRun]) -> Sequence[EarlierRun]:
+        """Return those of ``runs`` that belong to the script, as far as that is known."""
+        return () if self.refused else self.runs or runs
 
 
 NOTHING = Inherited(observations={})
@@ -97,26 +103,58 @@ def inherited(
 
     ``own`` holds the run's own observations, by kind of accelerator.
     """
-    known = _known(tuple(runs), terms) if runs else None
+    told = [_compared(_known((run,), terms), own) for run in runs]
+    alike = tuple(run for run, found in zip(runs, told, strict=True) if not found.why)
+    if not any(found.compared for found in told):
+        return NOTHING
+    if not alike:
+        return _refused(f"{_names(runs)}: {told[0].why}")
+    known = _known(alike, terms)
+    found = _compared(known, own)
+    if known is None or found.why or not found.compared:
+        return _refused(f"{_names(alike)}: {found.why}") if found.why else NOTHING
+    moved = {
+        kind: _moved(seen, found.level, known.apart) for kind, seen in known.observations.items()
+    }
+    others = [run for run in runs if run not in alike]
+    return Inherited(
+        observations=moved,
+        reach=known.reach,
+        basis=f"; {count(sum(map(len, moved.values())), 'configuration')} measured by "
+        f"{_names(alike)}" + (f", not by {_names(others)}, which differ" if others else ""),
+        runs=alike,
+    )
+
+
+class _Compared(NamedTuple):
+    """The difference of a run from earlier runs of its script."""
+
+    #: True if any measurement could be compared.
+    compared: bool
+    #: Log of this run's step time over theirs, as far as that is certain.
+    level: float = 0.0
+    #: The reason why they belong to another script; empty if they do not.
+    why: str = ""
+
+
+def _compared(known: _Known | None, own: Mapping[str, Sequence[Observation]]) -> _Compared:
     misses = [] if known is None else _misses(known, own)
     if known is None or not misses:
-        return NOTHING
+        return _Compared(False)
     weights = np.array([1 / spread**2 for _, spread in misses])
     away = float(weights @ [miss for miss, _ in misses] / weights.sum())
-    names = f"{count(len(runs), 'earlier run')} ({', '.join(dict.fromkeys(r.name for r in runs))})"
     if abs(away) > _ANOTHER * math.hypot(known.apart, weights.sum() ** -0.5):
         pace = f"{math.exp(away):.2g} times" if away > 0 else f"1/{math.exp(-away):.2g} of"
-        return _refused(f"not used: {names}, because a step takes {pace} the time of their steps")
+        return _Compared(True, why=f"a step takes {pace} the time of their steps")
     worst, spread = max(misses, key=lambda pair: abs(pair[0] - away) / pair[1])
     if abs(worst - away) > _ANOTHER * math.hypot(known.apart, spread):
-        return _refused(f"not used: {names}, because this run scales differently")
-    level = away * weights.sum() / (weights.sum() + known.apart**-2)
-    found = {kind: _moved(seen, level, known.apart) for kind, seen in known.observations.items()}
-    return Inherited(
-        observations=found,
-        reach=known.reach,
-        basis=f"; {count(sum(map(len, found.values())), 'configuration')} measured by {names}",
-    )
+        return _Compared(True, why="this run scales differently")
+    return _Compared(True, level=away * weights.sum() / (weights.sum() + known.apart**-2))
+
+
+def _names(runs: Sequence[EarlierRun]) -> str:
+    names = ", ".join(dict.fromkeys(run.name for run in runs))
+    return f"{count(len(runs), 'earlier run')} ({names})"
 
 
 def tells_noise(point: Point) -> bool:

@@ -11,6 +11,9 @@ from brain.models.job import JobModel, fit
 from brain.models.terms import Batching, SpeedTerms, configuration
 from brain.types.recommendation import Prediction
 
+#: The most earlier runs among which the newest is believed, though it differs: no majority is.
+_FEW = 2
+
 
 def foretell(
     point: Point,
@@ -44,16 +47,24 @@ def foretell(
 def foresee(runs: Sequence[EarlierRun], terms: SpeedTerms | None = None) -> JobModel | None:
     """Fit a model of a run that has not begun, from earlier runs of its script, newest first.
 
-    The model treats the run as the newest of ``runs``, with the gradient noise of their beginnings.
-    None if no run was measured.
+    The model treats the run as the newest of ``runs`` that any other of them is like, else as the
+    newest, with the gradient noise of their beginnings. None if no run was measured.
     """
-    if not runs:
-        return None
-    newest, others = runs[0], tuple(runs[1:])
+    found = [_as(run, [one for one in runs if one is not run], terms) for run in runs[:1]]
+    if found and len(runs) > _FEW and (found[0] is None or found[0].inherited.refused):
+        found += [_as(run, [one for one in runs if one is not run], terms) for run in runs[1:]]
+    alike = [one for one in found if one is not None and not one.inherited.refused]
+    return next(iter(alike), found[0] if found else None)
+
+
+def _as(
+    newest: EarlierRun, others: Sequence[EarlierRun], terms: SpeedTerms | None
+) -> JobModel | None:
+    """Return the model of a run like ``newest``; None if that cannot be fitted."""
     last = newest.points[-1]
-    noise = noise_at(runs, 0.0, last.examples_per_step)
+    noise = noise_at([newest, *others], 0.0, last.examples_per_step)
     present = replace(last, noise_scale=noise, noise_batch=None, foretold=None)
     try:
-        return fit(present, newest.points[:-1], terms=terms, runs=others)
+        return fit(present, newest.points[:-1], terms=terms, runs=tuple(others))
     except Undetermined:
         return None

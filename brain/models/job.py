@@ -419,8 +419,8 @@ def _fitted(
     for point in used:
         observations[point.accelerator].append(observation(point, present, terms))
     others, wider = inherited(runs, observations, terms), widening(scores(outcomes))
-    heard = () if others.refused else runs
-    seen = [*noises_of(used, terms.global_batch), *(one for run in heard for one in run.noises)]
+    told = [one for run in others.heard(runs) for one in run.noises]
+    seen = [*noises_of(used, terms.global_batch), *told]
     for kind, found in others.observations.items():
         observations[kind] += found
     return JobModel(

@@ -77,6 +77,26 @@ def test_a_script_that_became_another_takes_nothing_and_says_so(pace: float):
     assert "earlier run (before): a step takes" in other.report.left_out[-1]
 
 
+@pytest.mark.parametrize("at_place", [0, 1, 2])
+def test_a_run_that_became_another_script_does_not_spoil_the_others(at_place: int):
+    """Runs of one script are told apart by what each measured, not by their mean."""
+    alike = [run("mon"), run("tue")]
+    mixed = [*alike[:at_place], run("odd", lambda size: 20 * rate(size)), *alike[at_place:]]
+    own = at(1, 90.0)
+    spoilt, taught = (fit(own, terms=TERMS, runs=runs) for runs in (mixed, alike))
+
+    assert [spoilt.predict(n) for n in KNOWN] == [taught.predict(n) for n in KNOWN]
+    assert "by 2 earlier runs (mon, tue), not by 1 earlier run (odd), which" in spoilt.basis
+
+
+def test_a_run_that_has_not_begun_is_expected_to_be_like_most():
+    runs = [run("odd", lambda size: 20 * rate(size)), run("tue"), run("mon")]
+    foreseen = foresee(runs, TERMS)
+
+    assert foreseen is not None
+    assert foreseen.predict(8).examples_per_second == pytest.approx(rate(8), rel=0.1)
+
+
 def test_one_that_scales_otherwise_takes_nothing_after_its_second_size():
     flat = fit(at(8, 110.0), [at(1, 100.0)], terms=TERMS, runs=[run()])
 
