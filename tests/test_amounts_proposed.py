@@ -340,3 +340,13 @@ def test_what_is_too_little_is_raised_and_memory_lowered_to_what_is_ample(
     has = Resources(cpu_millis=reserved[0], memory_bytes=reserved[1])
     asked = replace(has, cpu_millis=expected[0], memory_bytes=expected[1])
     assert wanted(has, advice(cpu, memory)) == asked
+
+
+def test_a_job_that_became_fifteen_times_slower_is_shown_so_within_minutes():
+    here = training(PolicyMode.AUTO)
+    read(here, 300, job_cpu_millis=300)
+    here.step_seconds = scaling_by(0.9, first=3.0)
+    for _ in range(51):
+        here.wait(2).train(1)
+    assert here.sight.now is not None
+    assert here.sight.now.examples_per_second == pytest.approx(64 / 3, rel=0.05)

@@ -36,7 +36,7 @@ RUNS = "earlier-runs/2"
 #: Seconds of newest samples on which a point rests. The shortest sufficient time is used, because
 #: old samples say less about present throughput, and reading a minute costs a tenth of the rest of
 #: a turn.
-WINDOWS_SECONDS = (60.0, 900.0)
+WINDOWS_SECONDS = (60.0, 150.0, 360.0, 900.0)
 #: Additional seconds of samples after which the point of the present world is stored again.
 KEEP_SECONDS = 30.0
 _REMEMBERED = 2500
