@@ -93,12 +93,12 @@ def brain(at: Database) -> Iterator[tuple[Running, Service]]:
 def settle(running: Running) -> None:
     """Wait until a service that has just started is done with the work that it does hourly."""
     time.sleep(_FIRST_RETENTION_SECONDS)
-    used = running.cpu_seconds
-    while True:
+    used, quiet = running.cpu_seconds, 0
+    # On a busy machine it may be little at a time.
+    while quiet < 3:
         time.sleep(2)
         used, before = running.cpu_seconds, used
-        if used - before < 0.1:
-            return
+        quiet = quiet + 1 if used - before < 0.1 else 0
 
 
 @contextmanager
