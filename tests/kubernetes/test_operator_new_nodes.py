@@ -118,7 +118,7 @@ def test_an_asking_pod_is_let_in_where_its_job_is():
     made["metadata"]["uid"] = "u"
     container = jobs.main_of(made)
     container["securityContext"] = {"allowPrivilegeEscalation": False}
-    spec = asking_pod(read_elastic_job(made), 0, [], None)["spec"]
+    spec = asking_pod(read_elastic_job(made), "worker", 0, [], None)["spec"]
 
     assert spec["securityContext"] == strict
     assert spec["containers"][0]["securityContext"] == container["securityContext"]
