@@ -212,6 +212,28 @@ def test_a_running_pod_is_given_its_grace(server: Server, client: Client) -> Non
     assert left["metadata"]["deletionGracePeriodSeconds"] == 700
 
 
+def test_who_confirms_an_end_brings_the_time_of_the_deletion_forward(
+    server: Server, client: Client
+) -> None:
+    # Seen on Kubernetes 1.36.2: a change with the time of the last request, then the end.
+    kubelet = FakeKubelet(server, end_seconds=600)
+    kubelet.add_nodes("n0")
+    client.post(f"{DEFAULT}/pods", pod(nodeName="n0", terminationGracePeriodSeconds=700))
+    eventually(lambda: kubelet.pods()[0]["status"]["phase"] == "Running")
+    client.delete("pods/p")
+    asked = client.get(f"{DEFAULT}/pods/p")
+    assert asked is not None
+    told = []
+    unlisten = server.hands.listen(lambda heard: told.append(heard))
+    server.hands.delete(("", "pods"), ("default", "p"), grace_seconds=0)
+    eventually(lambda: any(heard.gone for heard in told))
+    unlisten()
+    # What it was, the change, the end.
+    confirmed = [heard.obj["metadata"] for heard in told if heard.resource == ("", "pods")]
+    assert [each["deletionGracePeriodSeconds"] for each in confirmed] == [700, 0, 0]
+    assert confirmed[1]["deletionTimestamp"] < asked["metadata"]["deletionTimestamp"]
+
+
 # Lists and watches.
 
 

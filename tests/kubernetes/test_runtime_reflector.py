@@ -235,6 +235,30 @@ def test_a_list_of_a_restored_server_counts_although_its_numbers_are_lower() -> 
     assert by_team(store.get(A)) == ["blue"]
 
 
+def test_the_first_request_to_go_is_kept_when_the_end_is_confirmed() -> None:
+    store = Store()
+
+    def going(version: str, at: str, grace: int, uid: str = "u") -> dict[str, Any]:
+        asked = {"deletionTimestamp": at, "deletionGracePeriodSeconds": grace}
+        pod = thing("a", status={"phase": "Failed"})
+        pod["metadata"] |= {"uid": uid, "resourceVersion": version, **asked}
+        return pod
+
+    store.put(going("1", "2026-01-01T12:00:30Z", 30))
+    # As a real API server told it: the containers had ended at 12:00:01.
+    store.put(going("2", "2026-01-01T12:00:02Z", 0))
+    kept = store.get(A)
+    assert kept is not None
+    assert kept["metadata"]["resourceVersion"] == "2"
+    assert kept["metadata"]["deletionTimestamp"] == "2026-01-01T12:00:30Z"
+    assert kept["metadata"]["deletionGracePeriodSeconds"] == 30
+
+    store.put(going("3", "2026-01-01T12:00:09Z", 0, uid="another"), listed=True)
+    kept = store.get(A)
+    assert kept is not None
+    assert kept["metadata"]["deletionTimestamp"] == "2026-01-01T12:00:09Z"
+
+
 def test_an_answer_is_known_at_once_and_the_watch_still_tells_of_it() -> None:
     store = Store()
     store.put(labelled("a", 1, "red"))

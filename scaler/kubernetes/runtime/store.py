@@ -9,6 +9,8 @@ from scaler.kubernetes.runtime.cluster.kind import Key, Object, key_of, version_
 
 #: Number of deleted objects that are remembered.
 _REMEMBERED = 4096
+#: Fields that tell when a deletion was asked for.
+_ASKED = ("deletionTimestamp", "deletionGracePeriodSeconds")
 #: Returns the values under which an index finds an object.
 Index = Callable[[Object], Iterable[str]]
 
@@ -184,6 +186,7 @@ class Store:
                     return StoreChange(key, self._learned.pop(key), kept)
                 if same or not listed:
                     return None
+            obj = _as_first_asked(obj, kept)
             old = self._learned.pop(key, kept)
             self._place(key, kept, obj)
         return StoreChange(key, old, obj)
@@ -249,6 +252,18 @@ class Store:
             keys.discard(key)
             if not keys:
                 self._found[name].pop(value, None)
+
+
+def _as_first_asked(obj: Object, kept: Object | None) -> Object:
+    """Return the object with the time at which its deletion was asked for first.
+
+    The last deletion, with which a kubelet confirms that a pod is gone, sets the time to now: the
+    containers then seem to have ended before somebody asked.
+    """
+    if kept is None or _uid(kept) != _uid(obj) or "deletionTimestamp" not in kept["metadata"]:
+        return obj
+    first = {name: kept["metadata"][name] for name in _ASKED if name in kept["metadata"]}
+    return {**obj, "metadata": {**obj["metadata"], **first}}
 
 
 def _newer(obj: Object, known: Object) -> bool:

@@ -39,6 +39,11 @@ def delete(api: "Api", kind: Kind, namespace: str, name: str, how: Deletion) -> 
     if how.dry_run:
         return stored, not grace
     if not grace and not obj["metadata"].get("finalizers"):
+        if obj["metadata"].get("deletionGracePeriodSeconds"):
+            # Who confirms an end brings the time forward first, and watches see it.
+            now = {"deletionTimestamp": api.timestamp(0), "deletionGracePeriodSeconds": 0}
+            obj = {**obj, "metadata": {**obj["metadata"], **now}}
+            stored = api.store.put(kind.resource, stored.key, obj)
         return finish(api, kind.resource, stored, obj, how.propagation), True
     marked = _marked(api, kind, obj, grace)
     if marked != stored.obj:
