@@ -88,7 +88,7 @@ def test_a_missing_verb_is_named_with_why_and_the_remedy(server: Server):
         "kubectl apply -n team -f deploy/kustomize/namespaced/jobs/rbac.yaml"
     ]
     assert found[0].what.startswith(
-        "the operator lacks the right to patch pods in team; it makes replicas"
+        "the operator lacks the right to patch pods in team; it creates and deletes the pods"
     )
 
 

@@ -326,7 +326,7 @@ def test_a_keeper_that_misses_a_file_as_the_agent_leaves_is_followed_by_another(
             go_on()
         return held.said[0]
 
-    assert "another follows" in asyncio.run(story())
+    assert "another one starts" in asyncio.run(story())
     assert not (tmp_path / "model.pt").is_symlink()
 
 

@@ -37,7 +37,7 @@ def test_below_sizes_that_made_no_difference_another_is_hoped_to_make_none():
     assert hoped({2: 100.0, 4: 105.0}, 1, at=2) == pytest.approx(100, rel=0.02)
     found = tried({2: 100.0, 4: 105.0}, 1, at=2)
     assert found is not None
-    assert found.why == "4 replicas made 1.05× of what 2 did"
+    assert found.why == "4 replicas had 1.05× of the throughput of 2"
 
 
 def test_below_sizes_that_paid_for_their_replicas_nothing_is_hoped():

@@ -141,4 +141,4 @@ def test_a_job_that_more_replicas_make_no_faster_is_tried_with_fewer_than_were_e
     assert (fleet.size("flat"), fleet.size("scales")) == (1, 7)
     tried = fleet.plans("flat")[0].explanation
     assert tried.code == "tried-smaller"
-    assert "4 replicas made 0.93" in tried.reason
+    assert "4 replicas had 0.93" in tried.reason
