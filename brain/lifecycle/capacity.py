@@ -355,6 +355,12 @@ def compared(tx: Transaction, job: Job) -> str:
     if not nodes:
         kind = job.document.accelerator
         return "none of its nodes is usable" + (f" with accelerator {kind}" if kind else "")
+    kinds = {node.accelerator for node in tx.nodes.of(job.pool) if node.schedulable}
+    for name, size in job.document.groups.items():
+        if size.accelerator is not None and size.accelerator not in kinds:
+            return (
+                f"none of its nodes is usable with accelerator {size.accelerator} of group {name}"
+            )
     each, all_of = job.resources, sum((n.capacity for n in nodes), Resources())
     pairs = [
         (each.cpu_millis, all_of.cpu_millis, "mCPU"),

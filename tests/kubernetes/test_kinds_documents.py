@@ -309,6 +309,16 @@ def test_roles_of_a_document_are_those_of_the_object_and_its_bounds_those_of_the
     assert job_document(made).replicas == Bounds(min=2, max=5, start=3)
 
 
+def test_an_accelerator_that_no_node_label_can_name_is_refused() -> None:
+    large = RoleSize(replicas=1, processes_per_replica=8, accelerator="no label")
+    original = JobDocument(
+        name="mixed", image="digits:1", replicas=Bounds(min=2, max=2), groups={"large": large}
+    )
+    with pytest.raises(BadInput, match="cannot be the value of a node label") as refused:
+        elastic_job(original, TYPES)
+    assert refused.value.field == "groups.large.accelerator"
+
+
 def test_a_group_without_fields_of_its_own_has_those_of_its_role() -> None:
     obj = job(*RUN, resources={"cpu": 2}, minReplicas=3, groups={"spare": {"replicas": 2}})
     (group,) = document(obj).groups.values()
