@@ -59,7 +59,7 @@ class TestSubmitting:
             laptop(replicas=Bounds(min=9, max=9))
 
         said = str(refused.value)
-        assert "each wants 1 000 mCPU; the pool has 4 000 mCPU; lower replicas.min" in said
+        assert "each replica needs 1 000 mCPU; the pool has 4 000 mCPU; lower replicas.min" in said
 
     def test_without_any_node_it_waits_and_says_so(self):
         here = laptop()
