@@ -158,9 +158,8 @@ def _expect_local() -> None:
     host = urlsplit(service_url()).hostname
     if host not in _LOOPBACK:
         raise BadInput(
-            "--probe runs the script on the machine of Brain's scaler, which is another one "
-            f"({host}); run this command beside `brain up`, or submit the job and estimate "
-            "again after a minute"
+            f"--probe runs the script on the machine of Brain's scaler ({host}), not on this one; "
+            f"run this command on {host}, or submit the job and repeat the estimate after a minute"
         )
 
 

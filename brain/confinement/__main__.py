@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]) -> Never:
         landlock.enforce(rules)
     with _said(f"directory {directory}", f"; {otherwise}, or leave `directory` out"):
         os.chdir(directory)
-    with _said(f"jobs of this member run as user {os.getuid()}, who cannot run {command[0]}"):
+    may_not = f"this member runs jobs as user {os.getuid()}, who may not execute {command[0]}"
+    with _said(may_not, "; let that user read and execute the file and its directories"):
         os.execvpe(command[0], list(command), unveiled(os.environ))
     raise AssertionError
 

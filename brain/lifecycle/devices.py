@@ -11,8 +11,8 @@ from brain.models.terms import local_batch
 
 
 def device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> float | None:
-    """Return the most examples that a device certainly holds, by readings of its memory in each
-    world; None if unknown.
+    """Return the largest number of examples per step that certainly fits in a device's memory,
+    judging by the readings of each world; None if there are none.
     """
     read = {use.epoch: use for use in uses if use.device_bytes and use.device_total_bytes}
     points = [*sight.earlier, sight.present]

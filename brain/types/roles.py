@@ -113,7 +113,7 @@ def check_groups(groups: Mapping[str, RoleSize]) -> None:
         field = f"groups.{name}"
         if not is_group(name):
             raise BadInput(
-                f"{field} has the name of a role; rename the group, for example to large",
+                f"{field} has the name of a role; rename the group, for example to 'large'",
                 field=field,
             )
         if not re.fullmatch(GROUP_NAME, name):

@@ -73,7 +73,7 @@ class ShardRelay:
         return body
 
     def shared(self, message: messages.Shared) -> None:
-        """Take the coordinator's ledgers; forget facts that they include."""
+        """Keep the coordinator's ledgers, and drop the local facts that these already include."""
         self._books = message
         for holder, worker in list(self._workers.items()):
             for name, opened in list(worker.opened.items()):

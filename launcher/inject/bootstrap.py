@@ -158,8 +158,8 @@ def load(name: str, path: str) -> "ModuleType":
 
 
 def start_shim(config: "dict[str, Any]") -> None:
-    """Publish the path of the agent's shared memory; send ``torch.save`` through it if the job asks
-    so.
+    """Publish the path of the agent's shared memory. If the job asks for it, route ``torch.save``
+    through that memory.
     """
     told = type(sys)("_brain_memory")  # for launcher.checkpoint
     told.config = config  # type: ignore[attr-defined]  # it is nobody's module

@@ -148,8 +148,9 @@ def _missing(
         found.append(f"Memory: {', '.join(leaky)} leaked, so what they used is left out.")
     if starved := asked.needs.starved:
         found.append(
-            f"Loading: similar jobs waited for data {percent(starved)} of each step and used all "
-            "their processor; more of it (and loader workers) comes before more replicas."
+            f"Loading: similar jobs waited for data during {percent(starved)} of each step while "
+            "their CPUs were fully used; give each replica more CPUs and loader workers before you "
+            "add replicas."
         )
     found += _untried(asked, rows)
     if not rooms:

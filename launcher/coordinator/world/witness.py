@@ -17,7 +17,9 @@ from launcher.values.observation import WorldPhase
 
 
 class WitnessOffer:
-    """The witness of one coordinator's worlds."""
+    """Names a directory on the checkpoint's storage in which only one half of a cut world can take
+    a lock, and has every member see it before it counts.
+    """
 
     def __init__(self, it: CoordinatorState, near: Callable[[str], bool]) -> None:
         """``near`` is True for an address that no network separates from this agent."""

@@ -103,7 +103,7 @@ class Lasting:
     """
 
     def __init__(self, look_seconds: float) -> None:
-        """``look_seconds`` is the time between two looks, unless this process is late."""
+        """``look_seconds``: time between two calls of ``seen`` if this process was not paused."""
         self._look_seconds, self._looked_at = look_seconds, 0.0
         self._seconds: dict[Any, float] = {}
 

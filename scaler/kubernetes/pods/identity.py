@@ -199,13 +199,13 @@ def theirs_of(pod: Object) -> tuple[JobId, int] | None:
 
 
 def their_index(pod: Object) -> tuple[str, ...]:
-    """Index workers of DLRover's master by their job."""
+    """Return the job of a worker pod that DLRover's master created, as the keys of an index."""
     found = theirs_of(pod)
     return (found[0],) if found else ()
 
 
 def master_index(pod: Object) -> tuple[str, ...]:
-    """Index DLRover's master pods by their job."""
+    """Return the job of a pod of DLRover's master, as the keys of an index."""
     metadata = pod["metadata"]
     found = _MASTER.match(metadata["name"])
     return (str(Key(metadata.get("namespace", ""), found[1])),) if found else ()
