@@ -33,7 +33,7 @@ def test_all_terms_must_hold(text: str, passes: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("colour:red", "known: state, owner"),
+        ("colour:red", "choose one of state, owner"),
         ("state:Runing", "did you mean Running"),
         ("state:x", "known: Queued, Running"),
         ('owner:"x', "close the quote"),

@@ -230,7 +230,7 @@ def test_an_answer_whose_reader_takes_no_more_is_refused() -> None:
         await first
         for _ in range(4):
             await relay.answer(POOL, request.id, more)
-        with pytest.raises(errors.NotFound, match="drop it"):
+        with pytest.raises(errors.NotFound, match="drop the answer"):
             await relay.answer(POOL, request.id, more)
         await parts.aclose()
 

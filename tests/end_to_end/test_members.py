@@ -147,7 +147,8 @@ def test_a_directory_that_a_job_cannot_use_is_named_with_what_to_do(machine: Pat
     started = confined(home, make_place(home, "dora"), str(home / "logs"), ["true"])
     started[0] = str(machine / "venv/bin/python")
     said = subprocess.run(started, env={}, capture_output=True, text=True).stderr
-    assert f"directory {home / 'logs'}: Permission denied; user 1900000000" in said
+    assert f"directory {home / 'logs'}: Permission denied; jobs of this" in said
+    assert "submitter run as user 1900000000; let that user" in said
     assert said.endswith("or leave `directory` out\n")
 
 

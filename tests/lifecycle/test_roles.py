@@ -444,7 +444,8 @@ def test_what_a_plan_takes_from_servers_is_free_once_it_stands():
     plan = edit(here, cpu_millis=500)
     assert reallocated(plan.current, plan.target) == "ps CPU 1 → 0.5"
     with here.transaction() as (tx, job):
-        assert holding(tx, job).each == ONE, "it may want everything back"
+        (share,) = holding(tx, job).shares
+        assert share.each == ONE, "it may want everything back"
         assert fitting(tx, job, job.document.allocation) == 8
     reserve(here, SMALL)
     with here.transaction() as (tx, _):

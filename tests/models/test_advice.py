@@ -125,7 +125,7 @@ def test_ranks_that_wait_for_each_other_get_more_than_those_that_do_not():
 def test_use_at_its_limit_hides_the_need():
     found = cpu(replace(seen(1950), cpu_limit_millis=2000))
     assert found.target >= 3000
-    assert "hides the need" in found.reason
+    assert "so the need is unknown" in found.reason
 
 
 def test_no_more_is_advised_than_a_node_has_and_what_would_be_better_is_said():
@@ -295,7 +295,7 @@ def test_roles_that_share_a_node_cannot_be_told_apart_and_that_is_said():
 def test_a_limit_below_the_request_is_what_holds_use_down():
     found = cpu(replace(seen(490), cpu_limit_millis=500), reserved=Resources(cpu_millis=2000))
     assert found.target == 750
-    assert "at the limit of 0.5 CPUs" in found.reason
+    assert "use reached the limit of 0.5 CPUs" in found.reason
 
 
 def test_a_role_that_vanishes_keeps_its_histograms():

@@ -429,5 +429,5 @@ def test_no_batch_that_is_allowed_gives_each_of_too_many_workers_the_least_that_
     told = SpeedTerms(global_batch=64, smallest_local=32, told=True)
     seen = model(point(2, 100.0), terms=told)
 
-    with pytest.raises(Undetermined, match="no batch up to 64 gives each of 4"):
+    with pytest.raises(Undetermined, match="no batch up to 64 gives each worker of 4 replicas"):
         seen.predict(4)
