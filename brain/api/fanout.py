@@ -93,6 +93,9 @@ class Fanout:
             return
         now, bunches = time.monotonic(), dict[Place, tuple[Bunch, bytes] | None]()
         for each in self._followers:
+            if not _takes(each):
+                each.heard.set()
+                continue
             if each.place not in bunches:
                 found = self._bunch(each.place)
                 bunches[each.place] = (found, framed(found.chunk)) if found else None
@@ -106,10 +109,18 @@ class Fanout:
             each.heard.set()
 
 
-def _delivered(follower: Follower, bunch: Bunch, plain: bytes, now: float) -> bool:
-    """Write a bunch to a stream; return False if its task has to."""
+def _takes(follower: Follower) -> bool:
+    """Return True if a stream can be written to now. Else its task has to write, and no bunch is
+    made for the place of a client that does not read.
+    """
     to = follower.connected
-    if to is None or not follower.waits or to.due():
+    return to is not None and follower.waits and not to.due()
+
+
+def _delivered(follower: Follower, bunch: Bunch, plain: bytes, now: float) -> bool:
+    """Write a bunch to a stream that takes it; return False if its task has to."""
+    to = follower.connected
+    if to is None:
         return False
     if not bunch.chunk:
         return True

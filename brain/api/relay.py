@@ -165,7 +165,7 @@ def _silence(ticket: _Ticket) -> str:
             f"no scaler of pool {ticket.pool} takes requests; check that brain-scale "
             "--kubernetes is running, then try again"
         )
-    return (
-        f"the scaler of pool {ticket.pool} took the request but has not answered; read its "
-        "log, and check with `brain jobs` if the job exists"
-    )
+    took = f"the scaler of pool {ticket.pool} took the request but has not answered; "
+    if ticket.request.pod is not None:
+        return took + "read its log, and upgrade the operator if it is of an earlier release"
+    return took + "read its log, and check with `brain jobs` if the job exists"

@@ -24,7 +24,7 @@ class Part:
     def read(self, steps: int, optimizer: Any, zeros: Iterable[Any]) -> int | None:
         """Return the bytes, at most as old as half of the steps."""
         if optimizer is not None and steps >= self.due:
-            self.due = 2 * steps
+            self.due, self.bytes = 2 * steps, UNKNOWN
             self.bytes = sharded_bytes(optimizer, zeros)
         return self.bytes
 
@@ -61,7 +61,8 @@ def sharded_bytes(optimizer: Any, zeros: Iterable[Any]) -> int | None:
 
 def _state_bytes(optimizer: Any) -> int:
     """Return the bytes of the tensors in an optimizer's state."""
-    return sum(_bytes_of(state.values()) for state in list(optimizer.state.values()))
+    states = [state for state in list(optimizer.state.values()) if hasattr(state, "values")]
+    return sum(_bytes_of(state.values()) for state in states)
 
 
 def _bytes_of(values: Iterable[Any]) -> int:

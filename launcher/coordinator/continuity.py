@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from brain.errors import BrainError
+from brain.errors import BrainError, NotFound, UnknownJob
 
 if TYPE_CHECKING:
     from brain.views import PodSeen
@@ -79,16 +79,26 @@ class Continuity:
         asked_at = self._clock()
         try:
             seen = await self._ask()
+        except UnknownJob as lost:  # Brain's database may be put back
+            self._tell(_WAITS.format(lost))
+        except NotFound as unasked:  # a Brain of an earlier release does not know the question
+            self._deny(str(unasked))
         except BrainError as silent:
             self._tell(_WAITS.format(silent))
-            return
+        else:
+            self._hear(seen, asked_at)
+
+    def _hear(self, seen: "PodSeen", asked_at: float) -> None:
         if not seen.stays:
-            self.detail = f"this agent was paused, and others may run in its place: {seen.detail}"
-            self.denied.set()
+            self._deny(seen.detail)
         elif self.broken and self._broken_at is not None and self._broken_at <= asked_at:
             self._broken_at = None
             self._tell("this agent was paused; its pod stays, so its world goes on")
             self._told = ""
+
+    def _deny(self, why: str) -> None:
+        self.detail = f"this agent was paused, and others may run in its place: {why}"
+        self.denied.set()
 
     def _tell(self, text: str) -> None:
         if text != self._told:

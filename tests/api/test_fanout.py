@@ -48,6 +48,20 @@ def test_streams_at_one_place_get_the_same_bytes_and_their_tasks_sleep_on() -> N
     assert [(each.place, each.heard.is_set()) for each in followers] == [((2, 0), False)] * 3
 
 
+def test_no_frames_are_made_for_a_client_that_does_not_read() -> None:
+    asked: list[Place] = []
+
+    async def deliver() -> None:
+        fanout = Fanout(Bell(), lambda place: asked.append(place))
+        stalled = _follower(lambda part: True, waits=False)
+        with fanout.joined(stalled):
+            fanout.deliver()
+        assert stalled.heard.is_set()
+
+    asyncio.run(deliver())
+    assert asked == []
+
+
 def test_a_packed_stream_counts_what_is_written_beside_it() -> None:
     written: list[bytes] = []
     gzip = GzipStream()

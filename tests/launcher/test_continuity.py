@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from brain.errors import BrainError, Unavailable
+from brain.errors import BrainError, NotFound, Unavailable, UnknownJob
 from brain.views import PodSeen
 from launcher.coordinator.continuity import Continuity
 
@@ -38,7 +38,7 @@ class Pod:
 
         async def run() -> None:
             task = asyncio.create_task(self.continuity.keep(lambda: True))
-            while self.answers:
+            while self.answers and not self.continuity.denied.is_set():
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.05)
             task.cancel()
@@ -61,6 +61,20 @@ def test_a_pod_that_stays_goes_on() -> None:
     assert pod.continuity.broken
     assert pod.find_out()
     assert not pod.continuity.denied.is_set()
+
+
+def test_a_brain_that_does_not_know_the_question_ends_the_agent() -> None:
+    pod = Pod(NotFound("there is nothing at /api/v1/jobs/j/replicas/0/pod"))
+    pod.pause(60)
+    assert not pod.find_out()
+    assert pod.continuity.denied.is_set()
+
+
+def test_a_brain_that_lost_the_job_is_asked_again() -> None:
+    pod = Pod(UnknownJob("no job has the id j"), STAYS)
+    pod.pause(60)
+    assert pod.find_out()
+    assert "no job has the id j" in pod.said[0]
 
 
 def test_a_pod_that_is_gone_ends_and_never_goes_on() -> None:

@@ -1,6 +1,6 @@
 """ElasticJob: a training job as people already write it for DLRover, and our additional fields."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
@@ -304,9 +304,8 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def scaled(self) -> str:
-        """Return the role whose size plans change: ``worker``, else the only one there is."""
-        roles = [role for role in self.spec.replica_specs if role != ReplicaType.MASTER]
-        return ReplicaType.WORKER if ReplicaType.WORKER in roles else roles[0]
+        """Return the role whose size plans change."""
+        return scaled_of(self.spec.replica_specs)
 
     @property
     def groups(self) -> Mapping[str, GroupSpec]:
@@ -319,3 +318,13 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """
         own = self.groups[group].template if group in self.groups else None
         return own or self.spec.replica_specs[self.scaled].template or {}
+
+
+def scaled_of(roles: Iterable[str]) -> str:
+    """Return the role whose size plans change: ``worker``, else the only one there is.
+
+    >>> scaled_of(["chief", "dlrover-master"])
+    'chief'
+    """
+    own = [role for role in roles if role != ReplicaType.MASTER]
+    return ReplicaType.WORKER if ReplicaType.WORKER in own else own[0]

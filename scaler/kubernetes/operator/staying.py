@@ -7,9 +7,9 @@ count up, so a pod that stays proves that no later pod was named.
 
 from brain.errors import NotFound
 from brain.views import PodRequest, PodSeen
-from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.kinds.elasticjob import scaled_of
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.runtime.cluster import POD, Cluster, Object
+from scaler.kubernetes.runtime.cluster import POD, Cluster, Object, key_of
 
 _GONE = PodSeen(stays=False, detail="its pod was deleted from the cluster")
 
@@ -22,14 +22,14 @@ def ask_for_pod(cluster: Cluster, job: Object | None, request: PodRequest) -> Po
     Raises:
         NotFound: there is no such ElasticJob.
         Unavailable, NotAllowed: the API server does not answer, or refuses to.
-        BadInput: the ElasticJob is invalid.
     """
     if job is None:
         raise NotFound(f"job {request.job}: this operator has no ElasticJob of this uid")
-    read = read_elastic_job(job)
-    name = identity.pod_name(read.metadata.name, read.scaled, request.replica)
+    # Not as a checked kind: an edit that makes the job invalid leaves its pods as they are.
+    key, role = key_of(job), scaled_of(job["spec"]["replicaSpecs"])
     try:
-        pod = cluster.get(POD, read.metadata.namespace, name)
+        name = identity.pod_name(key.name, role, request.replica)
+        pod = cluster.get(POD, key.namespace, name)
     except NotFound:
         return _GONE
     return seen_as(pod) if identity.scaled_of(pod) == (request.job, request.replica) else _GONE
@@ -38,14 +38,17 @@ def ask_for_pod(cluster: Cluster, job: Object | None, request: PodRequest) -> Po
 def seen_as(pod: Object) -> PodSeen:
     """Return if a pod runs on, by its object: one that was asked to end does not.
 
-    >>> seen_as({"metadata": {}, "status": {"phase": "Running"}})
+    >>> seen_as({"metadata": {}, "status": {"phase": "Pending"}})
     PodSeen(stays=True, detail='')
+    >>> seen_as({"metadata": {}, "status": {"phase": "Failed"}})
+    PodSeen(stays=False, detail='its pod has Failed')
     """
     metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
     if "deletionTimestamp" in metadata:
         return PodSeen(stays=False, detail="its pod is being deleted")
     if identity.ENDING in (metadata.get("annotations") or {}):
         return PodSeen(stays=False, detail="the operator wrote down that its pod had ended")
-    if phase != "Running":
-        return PodSeen(stays=False, detail=f"its pod is {phase or 'without a phase'}")
+    # A pod of which one container still waits for its image is Pending, and its agent may run.
+    if phase in ("Succeeded", "Failed"):
+        return PodSeen(stays=False, detail=f"its pod has {phase}")
     return PodSeen(stays=True)
