@@ -21,6 +21,8 @@ from brain.db.tables import hour_means, minute_means, sources
 from brain.types.telemetry import Phase
 
 Number = sa.ColumnElement[Any]
+#: Key of the advisory lock of retentions on PostgreSQL.
+_RETENTION = 0x72657469726573
 #: Pages that SQLite gives back in one step.
 _GIVEN_BACK = 50_000
 
@@ -94,7 +96,14 @@ def retire(
     means_before: datetime,
     hours_before: datetime,
 ) -> int:
-    """Fold and delete old samples in the caller's transaction, so all or none."""
+    """Fold and delete old samples in the caller's transaction, so all or none.
+
+    While another transaction does so, nothing is done: both would fold the same rows.
+    """
+    if connection.dialect.name == "postgresql":
+        alone = sa.select(sa.func.pg_try_advisory_xact_lock(_RETENTION))
+        if not connection.execute(alone).scalar_one():
+            return 0
     for name, metric in METRICS.items():
         connection.execute(_fold(connection, name, metric, raw_before))
     connection.execute(_fold_minutes(connection, means_before))

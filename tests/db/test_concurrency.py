@@ -5,6 +5,8 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
 from typing import TypeVar
 
 import pytest
@@ -14,7 +16,7 @@ from brain.db.engine import open_engine
 from brain.db.jobs import SqlPlans
 from brain.errors import Conflict, Unavailable
 from brain.inmemory import MemoryStores
-from brain.ports import Stores
+from brain.ports import Stores, Transaction
 from brain.types.record import Event
 from tests.builders import JOB, NOW, event, plan, throughput
 
@@ -60,6 +62,26 @@ class TestReaders:
             assert t.events.last_id() == 0
             beside(write).result(timeout=_SECONDS)
             assert t.events.last_id() == 0
+
+
+class TestRetentions:
+    def test_fold_no_row_twice(self, postgresql_url: str) -> None:
+        with closing(SqlStores(postgresql_url)) as one, closing(SqlStores(postgresql_url)) as other:
+            with one.transaction() as t:
+                t.telemetry.add([throughput(0)], received_at=NOW)
+            with one.transaction() as t, other.transaction() as beside:
+                assert _retire(t) > 0
+                assert _retire(beside) == 0
+            with one.transaction() as t:
+                (bucket,) = t.telemetry.series(
+                    JOB, "replicas", since=NOW, until=NOW + timedelta(minutes=1), points=1
+                )
+                assert bucket.mean == throughput(0).replicas
+
+
+def _retire(t: Transaction) -> int:
+    later = NOW + timedelta(minutes=1)
+    return t.telemetry.retire(raw_before=later, means_before=later, hours_before=NOW)
 
 
 class TestWriters:
