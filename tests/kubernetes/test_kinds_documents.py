@@ -329,7 +329,7 @@ def test_a_group_without_fields_of_its_own_has_those_of_its_role() -> None:
 
 def test_a_group_may_outgrow_the_least_size_once_its_job_has_begun() -> None:
     obj = job(*RUN, minReplicas=3, groups={"large": {"replicas": 3}})
-    with pytest.raises(BadInput, match="raise it to 4"):
+    with pytest.raises(BadInput, match="raise replicas.min to 4"):
         document(obj)
     begun = {"status": {"request": {"replicas": 3, "groups": {"large": 1}}}}
     assert document(obj | begun).groups["large"].replicas == 1
@@ -374,7 +374,7 @@ UNLIKE: dict[str, tuple[Object, str, str]] = {
         "give a container with name and image",
     ),
     "no replica beside them": (
-        _unlike("spec/replicaSpecs/worker/minReplicas", 1), "replicas.min", "raise it to 2"
+        _unlike("spec/replicaSpecs/worker/minReplicas", 1), "replicas.min", "raise replicas.min to 2"
     ),
 }  # fmt: skip
 

@@ -196,8 +196,8 @@ def test_a_plan_finds_its_job_by_field_or_by_either_label() -> None:
             "spec.replicaResourceSpecs.worker",
         ),
         (
-            {"ownerJob": "digits", "replicaResourceSpecs": {"boss": {"replicas": 1}}},
-            "spec.replicaResourceSpecs.boss",
+            {"ownerJob": "digits", "replicaResourceSpecs": {"Boss": {"replicas": 1}}},
+            "spec.replicaResourceSpecs.Boss",
         ),
         (
             {"ownerJob": "digits", "replicaResourceSpecs": {"worker": {"resource": {"cpu": "x"}}}},
