@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -307,6 +308,20 @@ def test_roles_of_a_document_are_those_of_the_object_and_its_bounds_those_of_the
     }
     assert memory == {"worker": 2**30, "chief": 2**30, "ps": 2**31}
     assert job_document(made).replicas == Bounds(min=2, max=5, start=3)
+
+
+@pytest.mark.parametrize(("limit", "count"), [(10, 10), (2, 2), (1_000_000, 16_384)])
+def test_the_chief_is_restarted_as_often_as_the_document_allows(limit: int, count: int) -> None:
+    made = read_elastic_job(elastic_job(a_served_document(restarts=Restarts(limit=limit))))
+    counts = {name: role.restart_count for name, role in made.spec.replica_specs.items()}
+    assert counts == {"worker": None, "chief": count, "ps": None}
+    assert job_document(made).restarts.limit == limit
+
+
+def a_served_document(**fields: Any) -> JobDocument:
+    roles = {"chief": RoleSize(), "ps": RoleSize()}
+    bounds = Bounds(min=3, max=4)
+    return JobDocument(name="ads", image="ads:1", replicas=bounds, roles=roles, **fields)
 
 
 def test_an_accelerator_that_no_node_label_can_name_is_refused() -> None:

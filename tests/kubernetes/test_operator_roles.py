@@ -1,12 +1,13 @@
 """Roles whose size people edit: parameter servers above all, of which every process knows."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from brain.types.world import ReplicaExit
-from scaler.kubernetes.dependents.roles import chiefs_end, misled, surplus
+from scaler.kubernetes.dependents.roles import chiefs_end, misled, missing, surplus
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods import identity
@@ -15,15 +16,20 @@ from scaler.kubernetes.pods.sight import RESTART
 from tests.kubernetes import jobs
 
 Json = dict[str, Any]
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
 
-def a_job(ps: int, chief: int = 0, **worker: int) -> ElasticJob:
+def a_job(
+    ps: int, chief: int = 0, *, chief_restarts: int | None = None, **worker: int
+) -> ElasticJob:
     made = jobs.job("python", "t.py", replicas=2, spec={"distributionStrategy": None})
     roles = made["spec"]["replicaSpecs"]
     roles["worker"] |= worker
     roles["ps"] = {"replicas": ps, "template": roles["worker"]["template"]}
     if chief:
         roles["chief"] = {"replicas": chief, "template": roles["worker"]["template"]}
+        if chief_restarts is not None:
+            roles["chief"]["restartCount"] = chief_restarts
     made["spec"].pop("distributionStrategy")
     made["metadata"]["uid"] = "u"
     return read_elastic_job(made)
@@ -105,8 +111,39 @@ def test_a_chief_that_ends_for_good_ends_its_job(
 ):
     chief["metadata"]["annotations"] = {RESTART: policy}
     worker = a_pod(a_job(1), "worker", 0)
-    ending = chiefs_end(a_job(1), [worker, chief])
+    ending = chiefs_end(a_job(1, 1), [worker, chief])
     assert (ending and ending.exit) == exit
+
+
+@pytest.mark.parametrize(
+    ("code", "relaunches", "exit"),
+    [
+        (139, 1, None),
+        (139, 2, ReplicaExit.FAILED),
+        (201, 2, ReplicaExit.FAILED),
+        (137, 2, None),  # somebody killed it
+    ],
+)
+def test_a_chief_that_crashes_too_often_ends_its_job(
+    code: int, relaunches: int, exit: ReplicaExit | None
+):
+    job, chief = a_job(1, 1, chief_restarts=2), a_chief("Failed", **ended(code))
+    chief["metadata"]["labels"][identity.RELAUNCHES] = str(relaunches)
+    server = a_pod(job, "ps", 0)
+
+    ending = chiefs_end(job, [server, chief])
+    successors = list(missing(job, "chief", [chief], 2, NOW))
+
+    assert (ending and ending.exit) == exit
+    assert len(successors) == (exit is None), "either another chief comes, or the job ends"
+    if ending is not None:
+        assert "more than restartCount 2" in ending.detail
+
+
+def test_a_chief_that_crashed_has_one_relaunch_more():
+    job, chief = a_job(1, 1, chief_restarts=2), a_chief("Failed", **ended(139))
+    (successor,) = missing(job, "chief", [chief], 2, NOW)
+    assert successor["metadata"]["labels"][identity.RELAUNCHES] == "1"  # type: ignore[index]
 
 
 def test_a_chief_that_is_asked_to_end_does_not_end_its_job():

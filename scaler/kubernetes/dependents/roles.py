@@ -123,18 +123,18 @@ def chiefs_end(job: ElasticJob, pods: Sequence[Object]) -> ReplicaEnd | None:
     """
     if job.scaled == CHIEF:
         return None
-    for pod in pods:
+    chiefs = [pod for pod in pods if _role(pod) == CHIEF]
+    for pod in chiefs:
         phase = (pod.get("status") or {}).get("phase")
-        if _role(pod) != CHIEF or phase not in _OVER or ended_by_deletion(pod):
+        if phase not in _OVER or ended_by_deletion(pod):
             continue
         at = read_instant((terminated(pod) or {}).get("finishedAt"))
         if phase == "Succeeded":
             said = "the chief ended with 0"
             return ReplicaEnd(exit=ReplicaExit.SUCCEEDED, exit_code=0, detail=said, at=at)
-        if _final(pod):
-            why = failure(pod)
-            said = f"the chief ended the job: {why.detail}"
-            return ReplicaEnd(exit=ReplicaExit.FAILED, exit_code=why.exit_code, detail=said, at=at)
+        if why := _given_up(job, pod, chiefs):
+            said, code = f"the chief ended the job: {why}", failure(pod).exit_code
+            return ReplicaEnd(exit=ReplicaExit.FAILED, exit_code=code, detail=said, at=at)
     return None
 
 
@@ -168,7 +168,7 @@ def missing(
     if any(_final(pod) for pod in mine):
         return
     for id in range(next_id, next_id + max(0, sizes_of(job)[role] - alive - done)):
-        if exhausted(pods, spec.restart_count):
+        if exhausted(pods, spec.restart_count, crashes=True):
             return
         pod = manifest(_order(job, role, id, pods, wished, now))
         pods.append(pod)
@@ -178,7 +178,7 @@ def missing(
 def _order(
     job: ElasticJob, role: str, id: int, mine: Sequence[Object], wished: int, now: datetime
 ) -> PodOrder:
-    before, spec = past(mine), job.spec.replica_specs[role]
+    before, spec = past(mine, crashes=True), job.spec.replica_specs[role]
     size = sizes_of(job)[role]
     crowd = Crowd(
         job=job.metadata.name,
@@ -210,6 +210,14 @@ def _order(
         avoid=before.avoid,
         written_at=now,
     )
+
+
+def _given_up(job: ElasticJob, pod: Object, chiefs: Sequence[Object]) -> str | None:
+    """Return why no other pod replaces a failed chief; None if one does."""
+    if _final(pod):
+        return failure(pod).detail
+    spec = job.spec.replica_specs.get(CHIEF)
+    return exhausted(chiefs, spec.restart_count, crashes=True) if spec else None
 
 
 def _final(pod: Object) -> bool:

@@ -33,7 +33,14 @@ class PodFailure:
     detail: str
     exit_code: int | None = None
 
+    @property
+    def crashed(self) -> bool:
+        """True if the container ended by itself with an exit code that tells no more."""
+        return self.remedy is Remedy.RETRY and self.exit_code not in _NO_CRASH
 
+
+#: Exit codes of containers that somebody else ended (SIGKILL, SIGTERM), or whose end is unknown.
+_NO_CRASH = frozenset({None, 0, 137, 143})
 #: Reasons in a pod's status for which the cluster is responsible.
 _CLUSTER = frozenset(
     {"Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown"}

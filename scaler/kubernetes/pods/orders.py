@@ -68,10 +68,13 @@ class EarlierReplicas:
     avoid: frozenset[str]
 
 
-def past(pods: Iterable[Object], going: Collection[int] = ()) -> EarlierReplicas:
+def past(
+    pods: Iterable[Object], going: Collection[int] = (), *, crashes: bool = False
+) -> EarlierReplicas:
     """Collect from the existing pods of a role the facts that shape the next pod.
 
-    ``going`` are ids of replicas that are being replaced, so that others may have their ranks.
+    ``going`` are ids of replicas that are being replaced, so that others may have their ranks. With
+    ``crashes``, a crash is an own failure: no world of the job counts it.
     """
     known = list(pods)
     staying = (pod for pod in known if _label(pod, identity.INDEX) not in going)
@@ -82,7 +85,11 @@ def past(pods: Iterable[Object], going: Collection[int] = ()) -> EarlierReplicas
     failures = [(pod, failure(pod)) for pod in failed]
     before = [pod for pod in over if _label(pod, identity.RANK) == rank]
     last = max(before, key=lambda pod: _label(pod, identity.INDEX), default=None)
-    own = {id(pod) for pod, why in failures if why.remedy is not Remedy.RETRY}
+    own = {
+        id(pod)
+        for pod, why in failures
+        if why.remedy is not Remedy.RETRY or (crashes and why.crashed)
+    }
     relaunches = 0
     if last is not None:
         relaunches = _label(last, identity.RELAUNCHES) + (id(last) in own)
@@ -296,11 +303,11 @@ def priority_class(said: str | None, rank: int, size: int) -> str | None:
     return "high" if rank < round(share * size) else "low"
 
 
-def exhausted(pods: Sequence[Object], limit: int | None) -> str | None:
+def exhausted(pods: Sequence[Object], limit: int | None, *, crashes: bool = False) -> str | None:
     """Return why a rank gets no further replica: its replicas failed too often."""
     if limit is None:
         return None
-    before = past(pods)
+    before = past(pods, crashes=crashes)
     if before.relaunches <= limit:
         return None
     return (

@@ -10,10 +10,10 @@ from brain.errors import BadInput
 from brain.types.accelerators import Device, device_of
 from brain.types.job import JobDocument, Secret
 from brain.types.resources import Resources
-from brain.types.roles import ordered, others
+from brain.types.roles import CHIEF, ordered, others
 from brain.wire import document_plain
 from scaler.kubernetes.kinds.elasticjob import ReplicaType, Strategy
-from scaler.kubernetes.kinds.fields import API_VERSION
+from scaler.kubernetes.kinds.fields import API_VERSION, MOST
 from scaler.kubernetes.kinds.quantities import quantity
 
 _LABEL_VALUE = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -71,7 +71,7 @@ def elastic_job(document: JobDocument, nodes: Nodes = ()) -> dict[str, Any]:
             }
             for name, size in document.groups.items()
         }
-    roles = {
+    roles: dict[str, dict[str, Any]] = {
         name: {
             "replicas": size.replicas,
             "template": _template(
@@ -80,6 +80,9 @@ def elastic_job(document: JobDocument, nodes: Nodes = ()) -> dict[str, Any]:
         }
         for name, size in document.roles.items()
     }
+    if chief := roles.get(CHIEF):
+        # Brain counts lost worlds, and the chief belongs to no world.
+        chief["restartCount"] = min(document.restarts.limit, MOST)
     strategy = Strategy.PARAMETER_SERVER if roles else Strategy.ALLREDUCE
     spec: dict[str, Any] = {
         "distributionStrategy": str(strategy),
