@@ -16,6 +16,7 @@ from scaler.kubernetes.pods.sight import RESTART
 from tests.kubernetes import jobs
 
 Json = dict[str, Any]
+ALLREDUCE = "AllreduceStrategy"
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
 
@@ -113,6 +114,15 @@ def test_a_chief_that_ends_for_good_ends_its_job(
     worker = a_pod(a_job(1), "worker", 0)
     ending = chiefs_end(a_job(1, 1), [worker, chief])
     assert (ending and ending.exit) == exit
+
+
+@pytest.mark.parametrize(("phase", "code"), [("Succeeded", 0), ("Failed", 1)])
+def test_a_chief_that_coordinates_no_servers_ends_no_job(phase: str, code: int):
+    made = jobs.job("python", "t.py", replicas=2, spec={"distributionStrategy": ALLREDUCE})
+    roles = made["spec"]["replicaSpecs"]
+    roles["chief"] = {"replicas": 1, "template": roles["worker"]["template"]}
+
+    assert chiefs_end(read_elastic_job(made), [a_chief(phase, **ended(code))]) is None
 
 
 @pytest.mark.parametrize(

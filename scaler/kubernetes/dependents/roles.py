@@ -119,9 +119,10 @@ def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, obje
 def chiefs_end(job: ElasticJob, pods: Sequence[Object]) -> ReplicaEnd | None:
     """Return the end of a job whose chief has ended for good; None while it goes on.
 
-    The chief coordinates: its servers and workers wait for its requests, and never end.
+    The chief coordinates: its servers and workers wait for its requests, and never end. Only with
+    parameter servers does it: elsewhere a chief is a replica whose end says nothing of the others.
     """
-    if job.scaled == CHIEF:
+    if job.scaled == CHIEF or job.strategy is not Strategy.PARAMETER_SERVER:
         return None
     chiefs = [pod for pod in pods if _role(pod) == CHIEF]
     for pod in chiefs:
