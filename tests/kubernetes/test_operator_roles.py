@@ -2,12 +2,12 @@
 
 import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from brain.types.world import ReplicaExit
-from scaler.kubernetes.dependents.roles import chiefs_end, misled, missing, surplus
+from scaler.kubernetes.dependents.roles import Roles, chiefs_end, misled, missing, surplus, unwanted
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods import identity
@@ -112,7 +112,7 @@ def test_a_chief_that_ends_for_good_ends_its_job(
 ):
     chief["metadata"]["annotations"] = {RESTART: policy}
     worker = a_pod(a_job(1), "worker", 0)
-    ending = chiefs_end(a_job(1, 1), [worker, chief])
+    ending = chiefs_end(a_job(1, 1), [worker, chief], 2)
     assert (ending and ending.exit) == exit
 
 
@@ -122,7 +122,7 @@ def test_a_chief_that_coordinates_no_servers_ends_no_job(phase: str, code: int):
     roles = made["spec"]["replicaSpecs"]
     roles["chief"] = {"replicas": 1, "template": roles["worker"]["template"]}
 
-    assert chiefs_end(read_elastic_job(made), [a_chief(phase, **ended(code))]) is None
+    assert chiefs_end(read_elastic_job(made), [a_chief(phase, **ended(code))], 2) is None
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_chief_that_crashes_too_often_ends_its_job(
     chief["metadata"]["labels"][identity.RELAUNCHES] = str(relaunches)
     server = a_pod(job, "ps", 0)
 
-    ending = chiefs_end(job, [server, chief])
+    ending = chiefs_end(job, [server, chief], 2)
     successors = list(missing(job, "chief", [chief], 2, NOW))
 
     assert (ending and ending.exit) == exit
@@ -162,7 +162,7 @@ def test_a_chief_that_is_asked_to_end_does_not_end_its_job():
         "deletionTimestamp": "2026-11-26T12:00:30Z",
         "deletionGracePeriodSeconds": 60,
     }
-    assert chiefs_end(a_job(1), [chief]) is None
+    assert chiefs_end(a_job(1), [chief], 2) is None
 
 
 def test_another_number_of_workers_is_news_to_a_chief_that_coordinates_them():
@@ -175,3 +175,77 @@ def test_another_number_of_workers_is_news_to_a_chief_that_coordinates_them():
 
 def test_what_is_over_is_not_replaced_for_it():
     assert not misled(a_job(2), a_pod(a_job(1), "ps", 0, "Failed"), 2)
+
+
+@pytest.mark.parametrize(
+    ("worker", "ended_pods"),
+    [
+        ("Running", ["chief-0"]),  # it may still write a checkpoint with its server
+        ("Succeeded", ["chief-0", "ps-0"]),
+        (None, ["chief-0", "ps-0"]),
+    ],
+)
+def test_a_job_that_stops_ends_its_servers_after_its_workers(
+    worker: str | None, ended_pods: list[str]
+):
+    job = a_job(1, 1)
+    pods = [a_chief("Failed", **ended(1)), a_pod(job, "ps", 0)]
+    if worker:
+        pods.append(leaving(a_pod(job, "worker", 0, worker)))
+
+    assert [pod["metadata"]["name"] for pod in unwanted(job, pods)] == ended_pods
+
+
+def test_what_is_asked_to_end_is_not_asked_again():
+    assert not list(unwanted(a_job(1), [leaving(a_pod(a_job(1), "ps", 0))]))
+
+
+def test_a_chief_that_fails_while_its_workers_leave_does_not_end_its_job():
+    job = a_job(1, 1)
+    pods = [a_chief("Failed", **ended(1)), leaving(a_pod(job, "worker", 0))]
+
+    assert chiefs_end(job, pods, 0) is None
+    assert chiefs_end(job, [a_chief("Succeeded", **ended(0)), *pods[1:]], 0) is not None
+
+
+def test_a_job_gets_its_servers_with_its_workers_and_loses_them_with_these():
+    job, stand = a_job(1, 1), Stand()
+
+    stand.roles.keep(job, 0, NOW)
+    assert not stand.names(), "a job that waits has no pod"
+    stand.roles.keep(job, 2, NOW)
+    assert stand.names() == ["chief", "ps"]
+
+    stand.pods[0]["status"] = {"phase": "Failed", **ended(1)}  # its workers left
+    stand.roles.keep(job, 0, NOW)
+    assert not stand.names()
+    stand.roles.keep(job, 2, NOW)
+    assert stand.names() == ["chief", "ps"], "a resume begins afresh"
+
+
+def leaving(pod: Json) -> Json:
+    pod["metadata"]["deletionTimestamp"] = "2026-11-26T12:00:30Z"
+    return pod
+
+
+class Stand:
+    """Pods of one job, as the operator's store has them, and what ``Roles`` makes of them."""
+
+    def __init__(self) -> None:
+        self.pods: list[Json] = []
+        self.roles = Roles(cast(Any, self), cast(Any, self))
+
+    def index(self, name: str, keys: object) -> None: ...
+
+    def by(self, name: str, key: str) -> list[Json]:
+        return list(self.pods)
+
+    def create(self, pod: Json) -> None:
+        self.pods.append(pod)
+
+    def replace(self, pod: Json) -> None:
+        self.pods.remove(pod)
+
+    def names(self) -> list[str]:
+        found = (identity.replica_of(pod) for pod in self.pods)
+        return sorted(one[0] for one in found if one)

@@ -57,16 +57,26 @@ class Roles:
         """Keep one living pod for each rank, and no process that knows outdated parameter servers.
 
         Another number of servers concerns every process, so each process restarts. Another number
-        of workers concerns the chief. ``wished`` workers are desired; 0 while the job stops.
+        of workers concerns the chief. ``wished`` workers are desired; 0 while the job stops or
+        waits: then no pod is created, and those of these roles end after the last worker.
         """
         pods = self._pods.by("owner", job.metadata.uid)
-        if (ending := chiefs_end(job, pods)) is not None:
-            said = {"metadata": {"annotations": {identity.ENDING: wire.encode(ending).decode()}}}
-            for pod in pods:
-                if _role(pod) == job.scaled and _stays(pod):
-                    self._upkeep.patch(pod, said)
-                    self._upkeep.replace(pod)
-            return
+        if (ending := chiefs_end(job, pods, wished)) is not None:
+            self._record(job, pods, ending)
+        elif wished:
+            self._fill(job, pods, wished, now)
+        for pod in () if wished else unwanted(job, pods):
+            self._upkeep.replace(pod)
+
+    def _record(self, job: ElasticJob, pods: Sequence[Object], ending: ReplicaEnd) -> None:
+        """Record a job's end on the pods that Brain knows, and end them."""
+        said = {"metadata": {"annotations": {identity.ENDING: wire.encode(ending).decode()}}}
+        for pod in pods:
+            if _role(pod) == job.scaled and _stays(pod):
+                self._upkeep.patch(pod, said)
+                self._upkeep.replace(pod)
+
+    def _fill(self, job: ElasticJob, pods: Sequence[Object], wished: int, now: datetime) -> None:
         for pod in pods:
             if surplus(job, pod) or misled(job, pod, wished):
                 self._upkeep.replace(pod)
@@ -94,8 +104,7 @@ class Roles:
         """End the remaining pods of those roles when the job is over."""
         self._named.pop(job.metadata.uid, None)
         for pod in self.pods_of(job):
-            alive = (pod.get("status") or {}).get("phase") not in _OVER
-            if alive and not pod["metadata"].get("deletionTimestamp"):
+            if _stays(pod):
                 self._upkeep.replace(pod)
 
 
@@ -116,8 +125,24 @@ def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, obje
         yield tensorflow.service(job.metadata.name, job.metadata.uid, job.metadata.namespace, task)
 
 
-def chiefs_end(job: ElasticJob, pods: Sequence[Object]) -> ReplicaEnd | None:
+def unwanted(job: ElasticJob, pods: Sequence[Object]) -> Iterator[Object]:
+    """Return the pods to end of a job that shall have none, so that a resume begins afresh.
+
+    A worker that leaves may still write a checkpoint with its servers, so they stay until the last
+    worker is over. A failed pod goes at once.
+    """
+    served = any(_role(pod) == job.scaled and _phase(pod) not in _OVER for pod in pods)
+    for pod in pods:
+        if _role(pod) in ("", job.scaled) or "deletionTimestamp" in pod["metadata"]:
+            continue
+        if _phase(pod) == "Failed" or (_stays(pod) and not served):
+            yield pod
+
+
+def chiefs_end(job: ElasticJob, pods: Sequence[Object], wished: int) -> ReplicaEnd | None:
     """Return the end of a job whose chief has ended for good; None while it goes on.
+
+    A chief that fails while its workers leave (``wished`` is 0) says nothing about the job.
 
     The chief coordinates: its servers and workers wait for its requests, and never end. Only with
     parameter servers does it: elsewhere a chief is a replica whose end says nothing of the others.
@@ -126,14 +151,14 @@ def chiefs_end(job: ElasticJob, pods: Sequence[Object]) -> ReplicaEnd | None:
         return None
     chiefs = [pod for pod in pods if _role(pod) == CHIEF]
     for pod in chiefs:
-        phase = (pod.get("status") or {}).get("phase")
+        phase = _phase(pod)
         if phase not in _OVER or ended_by_deletion(pod):
             continue
         at = read_instant((terminated(pod) or {}).get("finishedAt"))
         if phase == "Succeeded":
             said = "the chief ended with 0"
             return ReplicaEnd(exit=ReplicaExit.SUCCEEDED, exit_code=0, detail=said, at=at)
-        if why := _given_up(job, pod, chiefs):
+        if wished and (why := _given_up(job, pod, chiefs)):
             said, code = f"the chief ended the job: {why}", failure(pod).exit_code
             return ReplicaEnd(exit=ReplicaExit.FAILED, exit_code=code, detail=said, at=at)
     return None
@@ -164,8 +189,8 @@ def missing(
     """Return the pods to create so that every rank of a role has one."""
     spec, pods = job.spec.replica_specs[role], list(mine)
     next_id = max((_id(pod) for pod in mine), default=-1) + 1
-    alive = sum((pod.get("status") or {}).get("phase") not in _OVER for pod in mine)
-    done = sum((pod.get("status") or {}).get("phase") == "Succeeded" for pod in mine)
+    alive = sum(_phase(pod) not in _OVER for pod in mine)
+    done = sum(_phase(pod) == "Succeeded" for pod in mine)
     if any(_final(pod) for pod in mine):
         return
     for id in range(next_id, next_id + max(0, sizes_of(job)[role] - alive - done)):
@@ -223,7 +248,7 @@ def _given_up(job: ElasticJob, pod: Object, chiefs: Sequence[Object]) -> str | N
 
 def _final(pod: Object) -> bool:
     """True if a pod failed in a way that another pod would repeat."""
-    if (pod.get("status") or {}).get("phase") != "Failed":
+    if _phase(pod) != "Failed":
         return False
     return failure(pod).remedy is Remedy.FATAL or not relaunched(pod)
 
@@ -234,8 +259,11 @@ def _owner_uid(pod: Object) -> tuple[str, ...]:
 
 
 def _stays(pod: Object) -> bool:
-    over = (pod.get("status") or {}).get("phase") in _OVER
-    return not over and "deletionTimestamp" not in pod["metadata"]
+    return _phase(pod) not in _OVER and "deletionTimestamp" not in pod["metadata"]
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase") or "")
 
 
 def _rank(pod: Object) -> int:
