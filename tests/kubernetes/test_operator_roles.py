@@ -93,7 +93,11 @@ def a_chief(phase: str, **status: Any) -> Json:
 
 
 def ended(code: int) -> Json:
-    at = {"exitCode": code, "finishedAt": "2026-11-26T12:00:00Z"}
+    at = {
+        "exitCode": code,
+        "startedAt": "2026-11-26T11:00:00Z",
+        "finishedAt": "2026-11-26T12:00:00Z",
+    }
     return {"containerStatuses": [{"name": "main", "state": {"terminated": at}}]}
 
 
@@ -111,8 +115,8 @@ def test_a_chief_that_ends_for_good_ends_its_job(
     chief: Json, policy: str, exit: ReplicaExit | None
 ):
     chief["metadata"]["annotations"] = {RESTART: policy}
-    worker = a_pod(a_job(1), "worker", 0)
-    ending = chiefs_end(a_job(1, 1), [worker, chief], 2)
+    others = [a_pod(a_job(1), role, 0) for role in ("worker", "ps")]
+    ending = chiefs_end(a_job(1, 1), [*others, chief], 2)
     assert (ending and ending.exit) == exit
 
 
@@ -148,6 +152,46 @@ def test_a_chief_that_crashes_too_often_ends_its_job(
     assert len(successors) == (exit is None), "either another chief comes, or the job ends"
     if ending is not None:
         assert "more than restartCount 2" in ending.detail
+
+
+@pytest.mark.parametrize(
+    ("lost", "restarts", "ends"),
+    [
+        ("nothing", 2, True),
+        ("vanished", 2, False),
+        ("evicted", 2, False),
+        ("leaving", 2, False),
+        ("replaced", 2, False),
+        ("replaced", 0, True),
+        ("replaced", None, False),
+        ("its own fault", 2, True),
+    ],
+)
+def test_a_chief_that_lost_a_server_is_replaced_within_its_limit(
+    lost: str, restarts: int | None, ends: bool
+):
+    job = a_job(1, 1, chief_restarts=restarts)
+    chief, server = a_chief("Failed", **ended(1)), a_server(job, "10:59")
+    servers = {
+        "nothing": [server],
+        "vanished": [],
+        "evicted": [server | {"status": {"phase": "Failed", "reason": "Evicted"}}],
+        "leaving": [leaving(a_server(job, "10:59"))],
+        "replaced": [a_server(job, "12:01")],
+        "its own fault": [server | {"status": {"phase": "Failed", **ended(1)}}],
+    }
+    pods = [*servers[lost], chief]
+
+    ending = chiefs_end(job, pods, 2)
+    successors = list(missing(job, "chief", pods, 2, NOW))
+
+    assert (ending is not None, len(successors)) == (ends, 0 if ends else 1)
+
+
+def a_server(job: ElasticJob, created: str) -> Json:
+    pod = a_pod(job, "ps", 0)
+    pod["metadata"]["creationTimestamp"] = f"2026-11-26T{created}:00Z"
+    return pod
 
 
 def test_a_chief_that_crashed_has_one_relaunch_more():

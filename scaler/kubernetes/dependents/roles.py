@@ -10,7 +10,7 @@ from datetime import datetime
 
 from brain import wire
 from brain.types.job import JobDocument
-from brain.types.roles import CHIEF
+from brain.types.roles import CHIEF, PS
 from brain.types.world import ReplicaEnd, ReplicaExit
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.kinds import ElasticJob, ReplicaType, Strategy
@@ -81,8 +81,7 @@ class Roles:
             if surplus(job, pod) or misled(job, pod, wished):
                 self._upkeep.replace(pod)
         for role in fixed(job):
-            mine = [pod for pod in self.pods_of(job) if _role(pod) == role]
-            for pod in missing(job, role, mine, wished, now):
+            for pod in missing(job, role, pods, wished, now):
                 self._upkeep.create(pod)
 
     def name(self, job: ElasticJob, document: JobDocument, *, rigid: bool) -> None:
@@ -149,16 +148,15 @@ def chiefs_end(job: ElasticJob, pods: Sequence[Object], wished: int) -> ReplicaE
     """
     if job.scaled == CHIEF or job.strategy is not Strategy.PARAMETER_SERVER:
         return None
-    chiefs = [pod for pod in pods if _role(pod) == CHIEF]
-    for pod in chiefs:
+    for pod in pods:
         phase = _phase(pod)
-        if phase not in _OVER or ended_by_deletion(pod):
+        if _role(pod) != CHIEF or phase not in _OVER or ended_by_deletion(pod):
             continue
         at = read_instant((terminated(pod) or {}).get("finishedAt"))
         if phase == "Succeeded":
             said = "the chief ended with 0"
             return ReplicaEnd(exit=ReplicaExit.SUCCEEDED, exit_code=0, detail=said, at=at)
-        if wished and (why := _given_up(job, pod, chiefs)):
+        if wished and (why := _given_up(job, pod, pods)):
             said, code = f"the chief ended the job: {why}", failure(pod).exit_code
             return ReplicaEnd(exit=ReplicaExit.FAILED, exit_code=code, detail=said, at=at)
     return None
@@ -184,20 +182,20 @@ def misled(job: ElasticJob, pod: Object, wished: int) -> bool:
 
 
 def missing(
-    job: ElasticJob, role: str, mine: Sequence[Object], wished: int, now: datetime
+    job: ElasticJob, role: str, pods: Sequence[Object], wished: int, now: datetime
 ) -> Iterator[dict[str, object]]:
-    """Return the pods to create so that every rank of a role has one."""
-    spec, pods = job.spec.replica_specs[role], list(mine)
+    """Return the pods to create so that every rank of a role has one; ``pods`` are the job's."""
+    spec, mine = job.spec.replica_specs[role], [pod for pod in pods if _role(pod) == role]
     next_id = max((_id(pod) for pod in mine), default=-1) + 1
     alive = sum(_phase(pod) not in _OVER for pod in mine)
     done = sum(_phase(pod) == "Succeeded" for pod in mine)
-    if any(_final(pod) for pod in mine):
+    if any(_final(pod) and not bereft(job, pod, pods) for pod in mine):
         return
     for id in range(next_id, next_id + max(0, sizes_of(job)[role] - alive - done)):
-        if exhausted(pods, spec.restart_count, crashes=True):
+        if exhausted(mine, spec.restart_count, crashes=True):
             return
-        pod = manifest(_order(job, role, id, pods, wished, now))
-        pods.append(pod)
+        pod = manifest(_order(job, role, id, mine, wished, now))
+        mine.append(pod)
         yield pod
 
 
@@ -238,12 +236,42 @@ def _order(
     )
 
 
-def _given_up(job: ElasticJob, pod: Object, chiefs: Sequence[Object]) -> str | None:
+def _given_up(job: ElasticJob, pod: Object, pods: Sequence[Object]) -> str | None:
     """Return why no other pod replaces a failed chief; None if one does."""
-    if _final(pod):
+    if _final(pod) and not bereft(job, pod, pods):
         return failure(pod).detail
-    spec = job.spec.replica_specs.get(CHIEF)
-    return exhausted(chiefs, spec.restart_count, crashes=True) if spec else None
+    return _spent(job, CHIEF, pods)
+
+
+def bereft(job: ElasticJob, pod: Object, pods: Sequence[Object]) -> bool:
+    """True if a chief failed because it lost a server: its script ends with 1 then, and another
+    chief would not.
+
+    A server is lost if it is away, or younger than the chief. A server that comes no more excuses
+    no chief.
+    """
+    spec = job.spec.replica_specs.get(PS)
+    if spec is None or _role(pod) != CHIEF or not relaunched(pod):
+        return False
+    servers = [each for each in pods if _role(each) == PS]
+    gone = any(_final(each) and not ended_by_deletion(each) for each in servers)
+    if gone or _spent(job, PS, pods):
+        return False
+    staying = [each for each in servers if _stays(each)]
+    began = read_instant((terminated(pod) or {}).get("startedAt"))
+    return len(staying) < spec.replicas or any(_younger(each, began) for each in staying)
+
+
+def _younger(pod: Object, instant: datetime | None) -> bool:
+    created = read_instant(pod["metadata"].get("creationTimestamp"))
+    return created is not None and instant is not None and created > instant
+
+
+def _spent(job: ElasticJob, role: str, pods: Sequence[Object]) -> str | None:
+    """Return why a role gets no further pod: its ``restartCount`` is used up."""
+    spec = job.spec.replica_specs.get(role)
+    mine = [pod for pod in pods if _role(pod) == role]
+    return exhausted(mine, spec.restart_count, crashes=True) if spec else None
 
 
 def _final(pod: Object) -> bool:
