@@ -81,9 +81,9 @@ class Request(Fields, frozen=True, kw_only=True):
 
     #: Generation of the object with the edit.
     observed_generation: Int64 = 0
-    #: Replicas asked for.
+    #: Replicas asked for; beside groups, the number that Brain answered last.
     replicas: int = 0
-    #: Replicas of each group that were asked for.
+    #: Replicas of each group that Brain answered last.
     groups: Mapping[GroupName, Count] = {}
     #: `accepted`, `clamped`, `refused` or `waiting`.
     outcome: str = ""

@@ -107,16 +107,16 @@ class Requests:
         waits = known.outcome == "waiting"
         if asked == known.replicas and not waits:
             return None
-        if waits and asked == view.replicas_wished:
+        if waits and asked in _present(known, view):
             # The edit was taken back before Brain heard of it.
             taken = {"outcome": "accepted", "message": "the present size"}
-            return answer | taken | {"granted": asked}
+            return answer | taken | {"granted": view.replicas_wished}
         if not asked or (generation == known.observed_generation and not waits):
             # Brain chooses the size; or nobody wrote it, and a newer schema added it as default.
             said = known.message if asked else "Brain chooses the size"
             kept = {"outcome": "accepted", "generation": view.generation, "message": said}
             return answer | kept | {"granted": view.replicas_wished}
-        return answer | self._asked(obj, job, asked)
+        return answer | _unheard(known, self._asked(obj, job, asked))
 
     def _of_groups(
         self,
@@ -138,13 +138,12 @@ class Requests:
                 answered[name] = asked
             told = one if told.get("outcome", "accepted") == "accepted" else told
         # A request for ``replicas`` that waits is found again by its difference.
-        size = view.replicas_wished if known.outcome == "waiting" else known.replicas
-        seen = known.observed_generation if size != answer["replicas"] else 0
+        seen = known.observed_generation if known.replicas != answer["replicas"] else 0
         return (
             answer
             | told
             | {
-                "replicas": size,
+                "replicas": known.replicas,
                 "groups": answered,
                 "observedGeneration": seen or answer["observedGeneration"],
             }
@@ -196,3 +195,23 @@ class Requests:
             "generation": plan.generation,
             "message": plan.explanation.reason,
         }
+
+
+def _present(known: Request, view: JobView) -> tuple[int, ...]:
+    """Return the values of ``replicas`` that ask for nothing new.
+
+    After an edit of a group the size of the job differs from ``replicas``, so the number that Brain
+    answered asks for nothing new, too.
+    """
+    return (view.replicas_wished, known.replicas) if known.groups else (view.replicas_wished,)
+
+
+def _unheard(known: Request, answer: dict[str, Any]) -> dict[str, Any]:
+    """Keep the number that Brain answered while a request waits beside groups.
+
+    One outcome cannot say which of the numbers waits; their differences from the object can.
+    """
+    if not known.groups or answer["outcome"] != "waiting":
+        return answer
+    kept = {"replicas": known.replicas, "observedGeneration": known.observed_generation}
+    return answer | kept

@@ -138,7 +138,10 @@ def resize_waits(
     """Return the condition about an unanswered size request, once there was such a request."""
     type = JobCondition.RESIZE_WAITING
     if request is not None and request["outcome"] == "waiting":
-        message = f"{request['replicas']} replicas were asked for: {request['message']}"
+        # The request of a job with groups has the number that Brain answered last.
+        fixed = f"{request['replicas']} replicas were"
+        asked = "another number of replicas was" if request.get("groups") else fixed
+        message = f"{asked} asked for: {request['message']}"
         return [condition_of(type, True, Reason.NO_BRAIN, message)]
     had = any(each.get("type") == type for each in listed)
     return [condition_of(type, False, Reason.VALID, "")] if had else []
