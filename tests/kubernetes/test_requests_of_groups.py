@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from brain.errors import Unavailable
+from brain.errors import Conflict, Unavailable
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.plans.requests import Requests
 from scaler.kubernetes.status.conditions import resize_waits
@@ -20,6 +20,7 @@ class Brain:
 
     def __init__(self, **groups: int) -> None:
         self.there, self.groups, self.asked = True, groups, list[tuple[str | None, int]]()
+        self.plan: Any = None
 
     @property
     def size(self) -> int:
@@ -28,7 +29,10 @@ class Brain:
     def view(self) -> Any:
         wished = [SimpleNamespace(name=n, replicas_wished=c) for n, c in self.groups.items()]
         return SimpleNamespace(
-            replicas_wished=self.size, generation=len(self.asked), plan=None, groups=tuple(wished)
+            replicas_wished=self.size,
+            generation=len(self.asked),
+            plan=self.plan,
+            groups=tuple(wished),
         )
 
     def resize(self, _: object, replicas: int, *__: str, group: str | None = None) -> Any:
@@ -36,6 +40,8 @@ class Brain:
             raise Unavailable("no answer")
         self.asked.append((group, replicas))
         name = group or "worker"
+        if group and replicas == self.groups[group]:
+            raise Conflict("job digits already has these values, or a plan will give them to it")
         self.groups[name] += replicas - (self.groups[name] if group else self.size)
         target = SimpleNamespace(replicas=self.size)
         explanation = SimpleNamespace(reason="asked")
@@ -55,7 +61,7 @@ class Object:
         self.obj["metadata"] |= {"uid": "u", "generation": 1}
         cluster = SimpleNamespace(get=lambda *_: {"metadata": {}})
         self.requests = Requests(
-            cast(Any, cluster), cast(Any, brain), lambda *told: self.said.append(told[2])
+            cast(Any, cluster), cast(Any, brain), lambda *told: self.said.append(told[3])
         )
         self.look()
 
@@ -148,3 +154,24 @@ def test_a_size_that_is_taken_back_unheard_is_not_asked_for(brain: Brain, grown:
     brain.there = True
     assert grown.look()["outcome"] == "accepted"
     assert brain.asked == [("a", 3)]
+
+
+@pytest.mark.parametrize(
+    ("coming", "outcome"), [(None, "accepted"), (4, "accepted"), (5, "refused")]
+)
+def test_an_edit_of_a_group_that_is_already_true_is_accepted(
+    brain: Brain, grown: Object, coming: int | None, outcome: str
+) -> None:
+    brain.there = False
+    grown.edit(a=4)
+    grown.look()
+    # Meanwhile somebody gave the group as many, by `brain edit --role a`.
+    brain.there, brain.groups["a"] = True, 4
+    if coming:
+        target = SimpleNamespace(roles=(("a", SimpleNamespace(replicas=coming)),))
+        brain.plan = SimpleNamespace(active=True, target=target)
+    told = grown.look()
+    assert (told["outcome"], told["groups"]) == (outcome, {"a": 4})
+    refusals = [why for why in grown.said if "already" in why]
+    assert len(refusals) == (outcome == "refused")
+    assert brain.asked == [("a", 3), ("a", 4)]

@@ -109,14 +109,12 @@ class Requests:
             return None
         if waits and asked in _present(known, view):
             # The edit was taken back before Brain heard of it.
-            taken = {"outcome": "accepted", "message": "the present size"}
-            return answer | taken | {"granted": view.replicas_wished}
+            return answer | _kept(view, "the present size")
         if not asked or (generation == known.observed_generation and not waits):
             # Brain chooses the size; or nobody wrote it, and a newer schema added it as default.
             said = known.message if asked else "Brain chooses the size"
-            kept = {"outcome": "accepted", "generation": view.generation, "message": said}
-            return answer | kept | {"granted": view.replicas_wished}
-        return answer | _unheard(known, self._asked(obj, job, asked))
+            return answer | _kept(view, said)
+        return answer | _unheard(known, self._asked(obj, job, view, asked))
 
     def _of_groups(
         self,
@@ -133,7 +131,7 @@ class Requests:
         for name, asked in answer["groups"].items():
             if asked == answered.get(name):
                 continue
-            one = self._asked(obj, job, asked, name)
+            one = self._asked(obj, job, view, asked, name)
             if one["outcome"] != "waiting":
                 answered[name] = asked
             told = one if told.get("outcome", "accepted") == "accepted" else told
@@ -167,7 +165,7 @@ class Requests:
         return True
 
     def _asked(
-        self, obj: Object, job: ElasticJob, asked: int, group: str | None = None
+        self, obj: Object, job: ElasticJob, view: JobView, asked: int, group: str | None = None
     ) -> dict[str, Any]:
         inner = ("groups", group) if group else ()
         try:
@@ -181,6 +179,9 @@ class Requests:
         except AWAY as away:
             return {"outcome": "waiting", "message": f"Brain is unreachable: {away}"}
         except REFUSED as refusal:
+            if group and _wishes(view, group, asked):
+                # Brain refuses an edit of a group that changes nothing.
+                return _kept(view, f"the group {group} already has {asked} replicas")
             self._say(obj, "Warning", Reason.REFUSED, str(refusal))
             return {"outcome": "refused", "message": str(refusal)}
         return self._answered(obj, plan.plan.target.replicas if group else asked, plan)
@@ -215,3 +216,21 @@ def _unheard(known: Request, answer: dict[str, Any]) -> dict[str, Any]:
         return answer
     kept = {"replicas": known.replicas, "observedGeneration": known.observed_generation}
     return answer | kept
+
+
+def _wishes(view: JobView, group: str, count: int) -> bool:
+    """True if a group should have ``count`` replicas, and no plan will give it another number."""
+    plan = view.plan
+    coming = dict(plan.target.roles).get(group) if plan is not None and plan.active else None
+    wishes = any(one.name == group and one.replicas_wished == count for one in view.groups)
+    return wishes and (coming is None or coming.replicas == count)
+
+
+def _kept(view: JobView, why: str) -> dict[str, Any]:
+    """Accept a request that asks for the present size."""
+    return {
+        "outcome": "accepted",
+        "granted": view.replicas_wished,
+        "generation": view.generation,
+        "message": why,
+    }
