@@ -347,7 +347,27 @@ def test_a_group_may_outgrow_the_least_size_once_its_job_has_begun() -> None:
     with pytest.raises(BadInput, match="raise replicas.min to 4"):
         document(obj)
     begun = {"status": {"request": {"replicas": 3, "groups": {"large": 1}}}}
-    assert document(obj | begun).groups["large"].replicas == 1
+    assert document(obj | begun).groups["large"].replicas == 2
+
+
+@pytest.mark.parametrize(
+    ("declared", "least", "told"),
+    [
+        ({"a": 2, "b": 1}, 5, {"a": 2, "b": 1}),
+        ({"a": 2, "b": 2}, 5, {"a": 2, "b": 2}),
+        ({"a": 3, "b": 2}, 5, {"a": 2, "b": 2}),
+        ({"a": 9, "b": 9}, 4, {"a": 2, "b": 1}),
+        ({"a": 16384, "b": 1}, 3, {"a": 1, "b": 1}),
+    ],
+)
+def test_a_brain_that_forgot_a_job_begins_with_the_groups_that_its_least_size_has_room_for(
+    declared: dict[str, int], least: int, told: dict[str, int]
+) -> None:
+    groups = {name: {"replicas": count} for name, count in declared.items()}
+    obj = job(*RUN, minReplicas=least, maxReplicas=16384, groups=groups)
+    begun = {"status": {"request": {"replicas": least, "groups": {}}}}
+    found = document(obj | begun).groups
+    assert {name: each.replicas for name, each in found.items()} == told
 
 
 def _unlike(field: str, value: object) -> Object:

@@ -20,6 +20,8 @@
 | all others | the fields of the same name |
 """
 
+from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import replace
 from math import lcm
 from typing import Any
@@ -155,10 +157,28 @@ def _groups(job: ElasticJob) -> dict[str, RoleSize]:
     more than the least size of the job has beside it.
     """
     found = {name: _group(job, name, group) for name, group in job.groups.items()}
-    begun, more = job.status.request is not None, sum(each.replicas for each in found.values())
-    if begun and more >= bounds(job).min:
-        return {name: replace(each, replicas=1) for name, each in found.items()}
-    return found
+    if not found or job.status.request is None:
+        return found
+    # A Brain that lost its database begins with as many of them as the least size has room for.
+    sizes = {name: each.replicas for name, each in found.items()}
+    fitting = clip_groups(sizes, bounds(job).min - 1)
+    return {name: replace(each, replicas=fitting[name]) for name, each in found.items()}
+
+
+def clip_groups(sizes: Mapping[str, int], most: int) -> dict[str, int]:
+    """Lower the numbers of replicas of groups, the greatest first, until they are ``most`` together
+    or 1 each.
+
+    >>> clip_groups({"large": 5, "small": 3, "tiny": 1}, 6)
+    {'large': 3, 'small': 2, 'tiny': 1}
+    """
+    numbers = sizes.values()
+    caps = range(1, max(numbers, default=0) + 1)
+    cap = max(1, bisect_right(caps, most, key=lambda cap: sum(min(n, cap) for n in numbers)))
+    clipped = {name: min(number, cap) for name, number in sizes.items()}
+    for name in sorted(name for name, number in sizes.items() if number > cap):
+        clipped[name] += sum(clipped.values()) < most
+    return clipped
 
 
 def _group(job: ElasticJob, name: str, group: GroupSpec) -> RoleSize:
