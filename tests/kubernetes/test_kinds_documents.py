@@ -344,7 +344,7 @@ def test_a_group_without_fields_of_its_own_has_those_of_its_role() -> None:
 
 def test_a_group_may_outgrow_the_least_size_once_its_job_has_begun() -> None:
     obj = job(*RUN, minReplicas=3, groups={"large": {"replicas": 3}})
-    with pytest.raises(BadInput, match="raise replicas.min to 4"):
+    with pytest.raises(BadInput, match=r"raise replicas\.min to 4"):
         document(obj)
     begun = {"status": {"request": {"replicas": 3, "groups": {"large": 1}}}}
     assert document(obj | begun).groups["large"].replicas == 2
@@ -368,6 +368,16 @@ def test_a_brain_that_forgot_a_job_begins_with_the_groups_that_its_least_size_ha
     begun = {"status": {"request": {"replicas": least, "groups": {}}}}
     found = document(obj | begun).groups
     assert {name: each.replicas for name, each in found.items()} == told
+
+
+def test_fewer_replicas_than_groups_leave_a_job_that_has_begun_valid() -> None:
+    obj = job(*PLAIN, replicas=1, groups={"a": {"replicas": 1}, "b": {"replicas": 2}})
+    begun = {"status": {"request": {"replicas": 4, "groups": {"a": 1, "b": 2}}}}
+    found = document(obj | begun)
+    assert found.replicas == Bounds(min=3, max=3)
+    assert [each.replicas for each in found.groups.values()] == [1, 1]
+    with pytest.raises(BadInput, match="leave no other replica"):
+        document(obj)
 
 
 def _unlike(field: str, value: object) -> Object:
@@ -409,7 +419,8 @@ UNLIKE: dict[str, tuple[Object, str, str]] = {
         "give a container with name and image",
     ),
     "no replica beside them": (
-        _unlike("spec/replicaSpecs/worker/minReplicas", 1), "replicas.min", "raise replicas.min to 2"
+        _unlike("spec/replicaSpecs/worker/minReplicas", 1), "replicas.min",
+        "raise replicas.min to 2",
     ),
 }  # fmt: skip
 

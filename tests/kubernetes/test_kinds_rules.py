@@ -118,6 +118,12 @@ EDITS: dict[str, tuple[Kind, Object, Callable[[Object], Any], str]] = {
         lambda o: o["spec"]["replicaSpecs"]["worker"].update(groups={"small": {"replicas": 1}}),
         "groups come and go only with the job",
     ),
+    "a least size without room for the groups": (
+        JOBS,
+        job(*RUN, replicas=3, minReplicas=3, groups={"a": {"replicas": 1}, "b": {"replicas": 1}}),
+        lambda o: o["spec"]["replicaSpecs"]["worker"].update(minReplicas=2),
+        "raise minReplicas above the number of groups",
+    ),
     "when a plan expires": (
         PLANS,
         plan({"ownerJob": "digits", "removePods": [{"name": "digits-edljob-worker-1"}]}),

@@ -116,6 +116,12 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
             message="groups come and go only with the job; delete the job and create it anew, or "
             "edit the replicas of a group",
         ),
+        Rule(
+            cel="!has(self.groups) || !has(self.minReplicas) "
+            "|| self.minReplicas > size(self.groups)",
+            message="minReplicas counts a replica of each group and one beside them; raise "
+            "minReplicas above the number of groups",
+        ),
     )
 
     #: Number of replicas that the user wants; only users write it. The job begins with this number,

@@ -113,6 +113,9 @@ def bounds(job: ElasticJob) -> Bounds:
     launch, asked = launch_in(role.template), role.replicas or None
     low, high = launch.nodes or (asked or 1, asked or _most(job) or 1)
     low = role.min_replicas or min(low, role.max_replicas or low)
+    if role.min_replicas is None and role.groups and job.status.request is not None:
+        # A smaller ``replicas`` is a request, which Brain clamps.
+        low = max(low, len(role.groups) + 1)
     high = role.max_replicas or max(high, low)
     high, unit = min(high, _most(job) or high), unit_of(job, role, launch)
     if role.min_replicas is None:
