@@ -10,6 +10,7 @@ from brain import estimates, lifecycle
 from brain.types.advice import ResourceAdvice
 from brain.types.allocation import Bounds
 from brain.types.diagnosis import Diagnosis, FailureKind
+from brain.types.explanation import Explanation
 from brain.types.job import ApprovalPolicy, OptimizeMode, PolicyMode
 from brain.types.plan import PlanKind, PlanState, PlanVerdict, ScalePlan, Verdict
 from brain.types.pool import Freeze, FreezeScope
@@ -274,6 +275,23 @@ def test_a_restart_takes_the_place_of_a_proposal_that_nobody_answered(optimizes:
     assert old.outcome.detail.startswith("withdrawn: memory leaks and runs out in ")
     assert f"plan.Superseded {old.generation}" in here.events("plan.")
     assert here.decision.explanation.reason.endswith("the restart of 1 replica, waits for approval")
+
+
+def test_a_restart_in_a_shared_pool_takes_the_place_of_amounts_that_nobody_answered():
+    here = Leaking(PolicyMode.APPROVE, optimize_mode=OptimizeMode.CLUSTER)
+    here.go_on(60)
+    given = {"settings": here.settings, "now": here.now}
+    with here.transaction() as (tx, job):
+        _, current = lifecycle.standing(tx.plans.of(job.id), job)
+        more = replace(current, resources=replace(RESERVED, cpu_millis=1500))
+        why = Explanation(code="resources", reason="too little", next_step="")
+        raised = lifecycle.propose_amounts(tx, job, more, why, None, **given)
+    assert (raised.state, raised.changes_resources) == (PlanState.PROPOSED, True)
+
+    assert here.until_a_restart().state is PlanState.PROPOSED
+    old = next(plan for plan in here.plans if plan.generation == raised.generation)
+    assert old.state is PlanState.SUPERSEDED
+    assert old.outcome.detail.startswith("withdrawn: memory leaks and runs out in ")
 
 
 def test_a_world_without_agents_of_brain_is_not_restarted_because_it_knows_no_safe_point():

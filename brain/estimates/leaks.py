@@ -45,7 +45,8 @@ def restart(
         return []
     if not all(member.address for member in world.members):
         return []
-    waiting = situation.active
+    # A round's situation leaves out a proposal of amounts, which is active all the same.
+    waiting = tx.plans.active(job.id)
     if waiting is not None and lifecycle.waits_for_approval(waiting):
         situation = replace(situation, active=None)
     found = advised(tx, job, settings, now)
