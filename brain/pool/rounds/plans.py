@@ -233,10 +233,10 @@ def _placed(memo: Memo, job: Job) -> tuple[JobPlacement | None, Hold | None]:
 
 
 def _refused(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Hold | None:
-    """Return a hold if a person rejected advice lately, because new advice in every round would
-    annoy.
+    """Return a hold if a person rejected advice on the size lately, because new advice in every
+    round would annoy. Rejected amounts say nothing about the size.
     """
-    last = next(iter(tx.plans.of(job.id)), None)
+    last = next((plan for plan in tx.plans.of(job.id) if not plan.changes_resources), None)
     if last is None or last.state is not PlanState.REJECTED:
         return None
     since = (now - last.updated_at).total_seconds()

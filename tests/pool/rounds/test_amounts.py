@@ -114,7 +114,8 @@ def test_what_a_job_gives_back_starts_a_job_that_waits():
     assert here.size("waits") == 1
 
 
-def test_amounts_that_wait_for_a_person_keep_no_size_from_a_round():
+def asking() -> tuple[Read, ScalePlan]:
+    """A job that could grow beside another, and whose amounts wait for a person."""
     here = Read(2)
     nearly = Resources(cpu_millis=1000, memory_bytes=GIB)
     here.submit("asks", lambda n: 0.2 / n**0.9, mode="approve", resources=nearly)
@@ -122,6 +123,11 @@ def test_amounts_that_wait_for_a_person_keep_no_size_from_a_round():
     here.uses = {"asks": steady(700, int(0.97 * GIB)), "other": steady(900)}
     here.read(3)
     (amounts,) = here.plans("asks")
+    return here, amounts
+
+
+def test_amounts_that_wait_for_a_person_keep_no_size_from_a_round():
+    here, amounts = asking()
     assert (amounts.state, amounts.changes_resources) == (PlanState.PROPOSED, True)
     assert here.decision("asks").explanation.code == "at-share", "it is looked at all the same"
 
@@ -130,6 +136,18 @@ def test_amounts_that_wait_for_a_person_keep_no_size_from_a_round():
     size, amounts = here.plans("asks")
     assert (amounts.state, amounts.changes_resources) == (PlanState.SUPERSEDED, True)
     assert amounts.outcome.detail == "withdrawn: the pool's round changes its size"
+    assert (size.state, size.target.replicas) == (PlanState.PROPOSED, 2)
+
+
+def test_a_person_who_rejects_amounts_keeps_no_size_from_a_round():
+    here, amounts = asking()
+    with here.stores.transaction() as tx:
+        lifecycle.reject(tx, amounts, by="ada", version=None, why="mine", now=here.now)
+
+    here.finish("other")
+    here.read(1)
+    size, amounts = here.plans("asks")
+    assert amounts.state is PlanState.REJECTED
     assert (size.state, size.target.replicas) == (PlanState.PROPOSED, 2)
 
 
