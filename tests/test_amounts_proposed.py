@@ -8,6 +8,7 @@ import pytest
 from brain import lifecycle
 from brain.errors import Conflict
 from brain.estimates.proposal import explanation, wanted, worthwhile
+from brain.estimates.usage import used_of
 from brain.types.advice import AmountAdvice, ResourceAdvice
 from brain.types.allocation import Allocation, Bounds
 from brain.types.job import ApprovalPolicy, JobId, JobState, PolicyMode
@@ -216,6 +217,21 @@ def throttled(here: Laptop, minutes: int, *, waits: bool) -> None:
             job_cpu_millis=round(1000 * 0.2 / seconds) if waits else 250,
             throttled_share=0.6 if quota < 1 or not waits else 0.0,
         )
+
+
+def test_readings_beside_a_proposal_that_nobody_approved_are_those_of_one_quota():
+    here = training(PolicyMode.APPROVE, Resources(cpu_millis=300))
+    shares = list[float]()
+    while len(shares) < 150:
+        read(here, 5, job_cpu_millis=295, throttled_share=0.6)
+        proposed = [plan for plan in of_amounts(here) if plan.active]
+        with here.transaction() as (tx, job):
+            use = used_of(tx, job).role("worker")
+            for plan in proposed:
+                lifecycle.reject(tx, plan, by="ada", version=None, why="", now=here.now)
+        shares += [use.throttled] if use else []
+    assert [plan.state for plan in of_amounts(here)] == [PlanState.REJECTED]
+    assert min(shares) == pytest.approx(0.6)
 
 
 def test_a_rank_that_its_quota_stops_in_bursts_is_mended_and_stays_so():

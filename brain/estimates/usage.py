@@ -34,7 +34,7 @@ from brain.ports import StoredFit, Transaction
 from brain.types.allocation import Allocation
 from brain.types.estimate import Band
 from brain.types.job import Job
-from brain.types.plan import PlanState
+from brain.types.plan import PlanState, ScalePlan
 from brain.types.resources import NodeName, Resources
 from brain.types.roles import PS, WORKER
 from brain.types.telemetry import HostSample, Phase, SourceId, ThroughputSample
@@ -59,6 +59,10 @@ _INTERVAL = timedelta(seconds=5)
 #: Seconds by which a reading may be ahead of the service's clock.
 _AHEAD = timedelta(seconds=60)
 _INSTANT = timedelta(microseconds=1)
+#: States that a plan reaches only before it begins.
+_NOT_BEGUN = frozenset(
+    {PlanState.PROPOSED, PlanState.APPROVED, PlanState.REJECTED, PlanState.EXPIRED}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,9 +215,14 @@ def _amounts(tx: Transaction, job: Job, readings: Sequence[HostSample]) -> Mappi
     changing = (
         plan.state is PlanState.APPLYING or (since is not None and plan.updated_at >= since)
         for plan in plans
-        if plan.changes_resources
+        if plan.changes_resources and _may_have_begun(plan)
     )
     return {} if any(changing) else standing(plans, job)[1].amounts
+
+
+def _may_have_begun(plan: ScalePlan) -> bool:
+    """Return False if no replica can have got the amounts of a plan."""
+    return plan.approval is not None and plan.state not in _NOT_BEGUN
 
 
 def _unresolved(used: Used, now: datetime) -> str:
