@@ -67,7 +67,7 @@ class Turn:
     conflicts: tuple[JobId, ...] = ()
     #: Bugs by job, for the log; such a job stays as it is, and shows a finding.
     undecided: Mapping[JobId, Exception] = field(default_factory=dict)
-    #: A bug in the round, or in admission, that belongs to no single job.
+    #: Bugs in the round, in admission, or in the comparison of accelerators, which no job shows.
     bugs: tuple[Exception, ...] = ()
 
     def checked(self) -> "Turn":
@@ -137,6 +137,7 @@ def turn(
     divided = divide(stores, memo, made, settings, now, observe=observe, trace=trace)
     if divided is not None and memo.granted:
         admitted += admit(stores, memo, made, settings, now)
+    made.bugs += memo.take_bugs()
     return Turn(
         pool=pool,
         at=now,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from brain import wire
-from brain.errors import Undetermined
+from brain.errors import Unavailable, Undetermined
 from brain.lifecycle import work
 from brain.lifecycle.observed import KIND, RUNS, points
 from brain.models.earlier import EarlierRun, earlier_run
@@ -32,22 +32,45 @@ def hear(tx: Transaction, job: Job, now: datetime) -> None:
         inherit(tx, job, now)
 
 
-def compared(tx: Transaction, pool: PoolName) -> dict[JobId, Mapping[str, float]]:
+def compared(
+    tx: Transaction, pool: PoolName, bugs: list[Exception]
+) -> dict[JobId, Mapping[str, float]]:
     """Return the log step times on each kind of accelerator, of one configuration, of those of the
     newest jobs of a pool that were measured on several kinds; the oldest job first.
+
+    A job that triggers a bug is left out, and the bug is added to ``bugs`` with a note of the job.
     """
-    jobs = [job for job in tx.jobs.fitted(KIND, among=_ASKED) if job.pool == pool]
+    jobs = [
+        job
+        for job in tx.jobs.fitted(KIND, among=_ASKED)
+        # A size says little about the speed of replicas that differ.
+        if job.pool == pool and not job.document.groups
+    ]
     tx.fits.read_ahead([job.id for job in jobs], KIND)
     found = dict[JobId, Mapping[str, float]]()
     for job in reversed(jobs):
-        seen = points(tx, job)
-        if len({point.accelerator for point in seen}) > 1:
-            try:
-                model = fit(seen[-1], seen[:-1], terms=terms_of(job.document))
-            except Undetermined:
-                continue
-            found[job.id] = model.times.ratios
+        try:
+            if ratios := _ratios(tx, job):
+                found[job.id] = ratios
+        except Unavailable:
+            raise
+        except Exception as bug:  # noqa: BLE001 - a bug with one job must not end deciding for others
+            bug.add_note(f"job {job.id} is left out of the comparison of the pool's accelerators")
+            bugs.append(bug)
     return found
+
+
+def _ratios(tx: Transaction, job: Job) -> Mapping[str, float]:
+    """Return a job's log step times on each kind of accelerator; empty if it had only one kind, or
+    cannot be fitted.
+    """
+    seen = points(tx, job)
+    if len({point.accelerator for point in seen}) < 2:
+        return {}
+    try:
+        return fit(seen[-1], seen[:-1], terms=terms_of(job.document)).times.ratios
+    except Undetermined:
+        return {}
 
 
 def inherit(tx: Transaction, job: Job, now: datetime) -> None:

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from brain import lifecycle
+from brain import lifecycle, wire
 from brain.api import views
 from brain.errors import BadInput, Conflict
 from brain.estimates import asking
 from brain.lifecycle.capacity import Ledger, holding
+from brain.lifecycle.observed import KIND, points
 from brain.lifecycle.records import move_job
+from brain.ports import StoredFit
 from brain.scaling import expected_scaling
 from brain.types.allocation import Bounds
 from brain.types.estimate import EstimateQuestion
@@ -189,6 +191,21 @@ def test_what_a_job_with_groups_measured_is_no_measurement_of_other_runs():
         assert tx.fits.get(id, lifecycle.earlier.RUNS) is None
         question = {"owner": "ada", "pool": POOL, "settings": here.settings, "now": here.now}
         assert asking.ask(tx, alike, EstimateQuestion(), **question).exploring
+
+
+@pytest.mark.parametrize(("groups", "counts"), [({"large": LARGE}, False), ({}, True)])
+def test_a_job_with_groups_compares_no_kinds_of_accelerator(
+    groups: dict[str, RoleSize], counts: bool
+):
+    here = training(groups=groups)
+    here.live(60)
+    with here.transaction() as (tx, job):
+        one, *_ = points(tx, job)
+        both = [one, replace(one, accelerator="A100", step_seconds=one.step_seconds / 3)]
+        kept = wire.encode(both).decode()
+        tx.fits.put(StoredFit(job=job.id, kind=KIND, parameters=kept, fitted_at=here.now))
+        found = lifecycle.earlier.compared(tx, POOL, [])
+    assert (here.id in found) is counts
 
 
 def test_each_group_gets_amounts_by_the_use_of_its_own_replicas_on_a_shared_machine():

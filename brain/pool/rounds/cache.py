@@ -60,6 +60,8 @@ class Memo:
         #: None: not read yet.
         self._compared: dict[JobId, Mapping[str, float]] | None = None
         self._speeds = learn(())
+        #: Bugs by which jobs were left out of that comparison, until ``take_bugs`` returns them.
+        self._bugs: list[Exception] = []
         self.nodes: tuple[Node, ...] = ()
         self.ledger = Ledger((), ())
         self._jobs: dict[JobId, Job] = {}
@@ -116,7 +118,7 @@ class Memo:
         """Return the speeds of the pool's kinds of accelerator, by the newest jobs that had
         several; ``model`` is that of the job that asks.
         """
-        known = compared(tx, self.pool) if self._compared is None else self._compared
+        known = compared(tx, self.pool, self._bugs) if self._compared is None else self._compared
         told = {} if model is None else model.times.ratios
         if len(told) > 1 and known.get(id) != told:
             known.pop(id, None)
@@ -127,6 +129,11 @@ class Memo:
             return self._speeds
         self._compared, self._speeds = known, learn(known.values())
         return self._speeds
+
+    def take_bugs(self) -> list[Exception]:
+        """Return the bugs by which jobs were left out of ``speeds``, each once."""
+        found, self._bugs = self._bugs, []
+        return found
 
     def size(self, id: JobId) -> int:
         """Return the replicas that a job would have if it ran."""

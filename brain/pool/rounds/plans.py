@@ -53,6 +53,7 @@ def joined(
     hold = _refused(tx, job, settings, now) or hold
     kind = current.accelerator if current else None
     kinds = kinds_of(job, memo.nodes, kind, migrate=settings.migrate)
+    compares = len(kinds) > 1 and not job.document.groups
     return member(
         situation,
         current=current,
@@ -60,7 +61,7 @@ def joined(
         earlier=sight.earlier,
         hold=hold,
         spread=_spread(memo, job, kind),
-        speeds=memo.speeds(tx, job.id, sight.model) if len(kinds) > 1 else UNKNOWN_KINDS,
+        speeds=memo.speeds(tx, job.id, sight.model) if compares else UNKNOWN_KINDS,
     )
 
 

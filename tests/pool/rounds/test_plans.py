@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brain import lifecycle
-from brain.errors import Conflict
+from brain.errors import BadInput, Conflict
 from brain.lifecycle.capacity import has_left
+from brain.lifecycle.observed import KIND
 from brain.pool.rounds import Memo
+from brain.ports import StoredFit
 from brain.types.allocation import Bounds
 from brain.types.job import ApprovalPolicy, JobState
 from brain.types.plan import PlanState
@@ -350,6 +352,27 @@ def test_a_job_is_not_tried_on_a_kind_that_slowed_others_down(restarted: bool):
     with fleet.stores.transaction(read_only=True) as tx:
         worlds = tx.worlds.of(fleet.jobs["letters"].id)
     assert len(worlds) == 1
+
+
+def test_a_job_whose_measurements_cannot_be_read_is_left_out_of_the_comparison_and_told_once():
+    fleet = begun_fast()
+    fleet.memo = Memo(POOL)
+    with fleet.stores.transaction() as tx:
+        (ended,) = [job for job in tx.jobs.fitted(KIND, among=9) if job.finished]
+        broken = StoredFit(job=ended.id, kind=KIND, parameters="[1", fitted_at=fleet.now)
+        tx.fits.put(broken)
+
+    first, second = [fleet.train(2).turn_with_bugs() for _ in range(2)]
+
+    assert not first.undecided
+    assert first.round is not None
+    (bug,) = first.bugs
+    assert bug.__notes__ == [
+        f"job {ended.id} is left out of the comparison of the pool's accelerators"
+    ]
+    with pytest.raises(BadInput):
+        first.checked()
+    second.checked()
 
 
 def test_a_pool_without_a_node_says_what_a_job_waits_for():
