@@ -119,7 +119,7 @@ class Memo:
         several; ``model`` is that of the job that asks.
         """
         known = compared(tx, self.pool, self._bugs) if self._compared is None else self._compared
-        told = {} if model is None else model.times.ratios
+        told = {} if model is None else _measured(model)
         if len(told) > 1 and known.get(id) != told:
             known.pop(id, None)
             known[id] = told
@@ -188,6 +188,16 @@ class Memo:
             known.pop(id, None)
         self.foreseen.pop(id, None)
         self.ledger.drop(id)
+
+
+def _measured(model: JobModel) -> Mapping[str, float]:
+    """Return the log step times of the kinds that a job had itself.
+
+    A kind that only earlier runs had is theirs to tell: else each job of a script would count their
+    one measurement again.
+    """
+    own = {point.accelerator for point in model.points}
+    return {kind: ratio for kind, ratio in model.times.ratios.items() if kind in own}
 
 
 def _shape(node: Node) -> tuple[object, ...]:

@@ -5,11 +5,14 @@ from datetime import timedelta
 
 from brain import lifecycle
 from brain.lifecycle.capacity import Holding, Ledger, Share
+from brain.models.earlier import earlier_run
+from brain.models.job import fit
 from brain.pool.rounds import Memo
 from brain.types.allocation import Bounds
 from brain.types.job import JobId, OptimizeMode
 from brain.types.resources import Resources
 from tests.builders import event, job, node
+from tests.models.test_job import point
 from tests.pool.rounds.fleet import POOL, Fleet, scaling_by
 
 
@@ -83,3 +86,21 @@ def test_what_a_job_waits_for_is_not_expected_on_a_drained_node():
     assert ledger.held(JobId("waits")) == {"b": 2}
     other = job("other", name="other")
     assert ledger.room(replace(other, document=replace(other.document, resources=each))) == 0
+
+
+def test_kinds_that_a_job_knows_only_from_earlier_runs_tell_its_pool_nothing():
+    """Else a hundred jobs of one script count the measurement of one as a hundred."""
+    had = [point(2, 100.0, accelerator="A100"), point(2, 50.0, accelerator="T4")]
+    earlier = earlier_run("before", "before", had, None)
+    heir = fit(point(2, 100.0, accelerator="A100"), runs=[earlier])
+    both = fit(had[1], had[:1], runs=[earlier])
+    memo = Memo(POOL)
+
+    with Fleet({"a": 4}).stores.transaction(read_only=True) as tx:
+        inherited = memo.speeds(tx, JobId("heir"), heir)
+        measured = memo.speeds(tx, JobId("both"), both)
+
+    assert set(heir.times.ratios) == {"A100", "T4"}
+    assert not inherited.index
+    assert set(measured.index) == {"A100", "T4"}
+    assert measured.ratio("T4", "A100").log_mean < 0
