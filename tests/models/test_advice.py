@@ -13,7 +13,7 @@ from brain.estimates.usage import Used, folded
 from brain.models.resources import host_memory
 from brain.models.resources.advice import RoleSigns, Starved, advise
 from brain.models.resources.server_memory import Forecast
-from brain.models.resources.use import MIB, MemoryKill, RoleUse
+from brain.models.resources.use import MIB, MemoryKill, QuotaStop, RoleUse
 from brain.types.advice import AmountAdvice, ResourceAdvice, Starvation
 from brain.types.estimate import Band
 from brain.types.resources import NodeName, Resources
@@ -430,6 +430,32 @@ def test_a_lower_quota_that_stops_a_replica_does_not_hide_a_higher_one():
     use = under(300, 250, under(800, 500))
     assert use.stop is not None
     assert use.stop.limit_millis == 800
+
+
+@pytest.mark.parametrize(("days_apart", "governs"), [(3.0, 1000), (0.5, 2000)])
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_an_old_stop_of_one_run_does_not_hide_the_fresh_one_of_another(
+    days_apart: float, governs: float, newest_first: bool
+):
+    now = 100 * DAY
+    fresh = QuotaStop(limit_millis=1000, share=0.4, at_seconds=now - 60)
+    old = QuotaStop(limit_millis=2000, share=0.4, at_seconds=fresh.at_seconds - days_apart * DAY)
+    use = RoleUse(role="worker")
+    for stop in (fresh, old) if newest_first else (old, fresh):
+        use = use.inheriting(RoleUse(role="worker", stop=stop), "before")
+    found = use.stopped(now)
+    assert found is not None
+    assert found.limit_millis == governs
+
+
+@pytest.mark.parametrize(("lowered", "target"), [(200, 240), (355, 355)])
+def test_a_raise_in_vain_says_nothing_of_a_quota_that_a_person_lowered_since(
+    lowered: int, target: float
+):
+    """Else Brain ignores for a day that the lower quota stops the replica."""
+    in_vain = under(360, 165, under(300, 160))
+    use = under(lowered, 165, in_vain)
+    assert cpu(use, reserved=Resources(cpu_millis=lowered)).target == pytest.approx(target)
 
 
 def test_a_kill_at_the_reservation_is_not_taken_for_the_whole_machine():

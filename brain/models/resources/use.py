@@ -57,6 +57,12 @@ class QuotaStop:
         """
         return 0 < self.used_millis < _TAKEN * self.before_millis
 
+    def excuses(self, limit_millis: float) -> bool:
+        """Return True if nothing waits for the bursts that a quota stops, because the last raise
+        was in vain; of a quota that is lower than this one, nothing is known.
+        """
+        return self.in_vain and _TAKEN * limit_millis >= self.limit_millis
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierUse:
@@ -186,10 +192,10 @@ class RoleUse:
 
         A share of stopped periods tells it alone: use that is averaged over seconds stays below a
         quota that stops each burst. Use must be near the limit if that share may be another role's,
-        or if the last raise was in vain.
+        or if the last raise to this quota, or to a lower one, was in vain.
         """
         stop = self.stopped(self.until_seconds)
-        unsure = self.mingled or (stop is not None and stop.in_vain)
+        unsure = self.mingled or (stop is not None and stop.excuses(limit_millis))
         share = 0.0 if unsure else self.throttled
         seen = self.known_cpu
         return limit_millis > 0 and cpu.censored(
@@ -274,13 +280,19 @@ class RoleUse:
             self,
             earlier=earlier,
             kills=(*kills, *self.kills),
-            stop=max(filter(None, (self.stop, other.stop)), key=_limit, default=None),
+            stop=_governing(self.stop, other.stop),
             runs=(*self.runs, name),
         )
 
 
-def _limit(stop: QuotaStop) -> float:
-    return stop.limit_millis
+def _governing(*stops: QuotaStop | None) -> QuotaStop | None:
+    """Return the stop at the highest quota, of those within a day before the newest: an older one
+    would soon be forgotten, and the newest with it.
+    """
+    known = [stop for stop in stops if stop is not None]
+    newest = max((stop.at_seconds for stop in known), default=0.0)
+    recent = [stop for stop in known if newest - stop.at_seconds <= _DAY_SECONDS]
+    return max(recent, key=lambda stop: stop.limit_millis, default=None)
 
 
 def _peak_bytes(memory: CpuUsage) -> float:
