@@ -38,7 +38,10 @@ _OUTDATED = 2.0
 #: Deviation of log work within which two measurements of noise count as simultaneous; deviation of
 #: the difference left between those; prior deviations of the powers of work and of batch.
 _AS_LATE, _NOISE_SPREAD, _SLOPES = 2.0, 0.5, (1.0, 0.5)
-_REMEMBERED = 2500
+#: Fits of single runs, six for each job of a large pool, and of several together, one for each job.
+#: A fit on one kind of accelerator takes about 10 KiB with its points, at most 16; that of six runs
+#: at most 28.
+_ALONE, _TOGETHER = 15_000, 2500
 
 
 class NoiseSeen(NamedTuple):
@@ -298,9 +301,28 @@ def _moved(seen: Sequence[Observation], level: float, apart: float) -> tuple[Obs
     )
 
 
-@lru_cache(maxsize=_REMEMBERED)
 def _known(runs: tuple[EarlierRun, ...], terms: SpeedTerms) -> _Known | None:
-    newest_first = [point for run in runs for point in reversed(run.points)]
+    """Return runs combined; None if no point is usable.
+
+    Equal runs are fitted once, because every job reads copies of its own. Single runs and
+    combinations do not take the room of each other.
+    """
+    points = tuple(run.points for run in runs)
+    return _alone(points[0], terms) if len(points) == 1 else _together(points, terms)
+
+
+@lru_cache(maxsize=_ALONE)
+def _alone(points: tuple[Point, ...], terms: SpeedTerms) -> _Known | None:
+    return _combined((points,), terms)
+
+
+@lru_cache(maxsize=_TOGETHER)
+def _together(runs: tuple[tuple[Point, ...], ...], terms: SpeedTerms) -> _Known | None:
+    return _combined(runs, terms)
+
+
+def _combined(runs: tuple[tuple[Point, ...], ...], terms: SpeedTerms) -> _Known | None:
+    newest_first = [point for points in runs for point in reversed(points)]
     usable = [point for point in newest_first if unusable(point, point, terms) is None]
     if not usable:
         return None

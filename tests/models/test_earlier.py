@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from brain.models import earlier
 from brain.models.earlier import (
     EarlierRun,
     NoiseSeen,
     earlier_run,
+    inherited,
     noise_at,
     noise_exponent,
     outdated,
@@ -20,11 +22,12 @@ from brain.models.efficiency import efficiency
 from brain.models.fitting import Point
 from brain.models.forecast import foresee
 from brain.models.job import fit
-from brain.models.terms import SpeedTerms
+from brain.models.terms import SpeedTerms, observation
 from tests.models.test_job import point
 
 TERMS = SpeedTerms(global_batch=64.0)
 KNOWN = (1, 2, 4, 8)
+PACES = (0.97, 1.0, 1.03)
 
 
 def rate(size: int) -> float:
@@ -209,3 +212,27 @@ def test_work_is_counted_in_examples_of_the_first_batch():
     assert work_done([large], None) == pytest.approx(1280.0)
     assert work_done([large], 64.0) == pytest.approx(1280.0 * 2 / 3)
     assert math.isfinite(work_done([], 64.0))
+
+
+def test_copies_of_a_run_that_several_jobs_read_are_fitted_once(monkeypatch):
+    fits = []
+    real = earlier.accelerators.fit
+
+    def fitted(seen, **fields):
+        fits.append(seen)
+        return real(seen, **fields)
+
+    monkeypatch.setattr(earlier.accelerators, "fit", fitted)
+    own = at(2, 1.01 * rate(2))
+    seen = {own.accelerator: [observation(own, own, SpeedTerms())]}
+    for _ in range(3):
+        copies = [run(f"at {pace}", lambda size, by=pace: by * rate(size)) for pace in PACES]
+        assert inherited(copies, seen, SpeedTerms()).runs == tuple(copies)
+
+    assert len(fits) == len(PACES) + 1, "each run, and all together"
+
+
+def test_looks_at_each_job_of_a_large_pool_in_turn_keep_the_fits_of_its_runs():
+    """Each job has six earlier runs; a cache that is too small drops every fit before its use."""
+    assert earlier._alone.cache_parameters()["maxsize"] >= 6 * 2000
+    assert earlier._together.cache_parameters()["maxsize"] >= 2000
