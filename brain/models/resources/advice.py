@@ -9,7 +9,7 @@ from brain.errors import Undetermined
 from brain.models.resources import cpu, host_memory
 from brain.models.resources.server_memory import Forecast
 from brain.models.resources.servers import EASY
-from brain.models.resources.use import MIB, MemoryKill, RoleUse
+from brain.models.resources.use import MIB, MemoryKill, QuotaStop, RoleUse
 from brain.types.advice import AmountAdvice, ResourceAdvice, SpaceAdvice, Starvation
 from brain.types.estimate import Band
 from brain.types.resources import Resources
@@ -113,9 +113,9 @@ def _cpu(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice | N
         if cpu.throttles(use.throttled):
             stopped = f"stopped a replica in {percent(use.throttled)} of its periods"
             said = f"the quota of {cores(limit)} {stopped}, so the need is unknown"
-    elif (floor := _unstopped(use, reserved, now_seconds)) > wanted:
+    elif (stop := use.stopped(now_seconds)) and (floor := _unstopped(stop, reserved)) > wanted:
         wanted = floor
-        said = f"{said}, but less than {cores(floor)} stopped a replica within a day"
+        said = f"{said}, but a quota of {cores(stop.limit_millis)} stopped a replica within a day"
     return _amount(
         seen,
         1.0,
@@ -132,15 +132,12 @@ def _cpu(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice | N
     )
 
 
-def _unstopped(use: RoleUse, reserved: float, now_seconds: float) -> float:
-    """Return the mCPU below which a quota would stop a replica again; 0 if none is known.
+def _unstopped(stop: QuotaStop, reserved: float) -> float:
+    """Return the mCPU below which a quota would stop a replica again.
 
     Use averaged over seconds asks for less than bursts need, so CPU that was raised against a quota
     would be lowered, fall short and be raised again. A present reservation is not raised by this.
     """
-    stop = use.stopped(now_seconds)
-    if stop is None:
-        return 0.0
     enough = cpu.raised(stop.limit_millis, throttled_share=stop.share)
     return min(enough, reserved) if reserved else enough
 
