@@ -288,6 +288,12 @@ def test_a_document_with_parameter_servers_is_served_resized_and_ended_by_its_ch
         lambda: [one[1][0] for one in served(it).values()] == 5 * [2],
     )
 
+    # Servers and chief stop and start with the workers, and a resume does not end the job.
+    it.says("suspend", "ads")
+    it.until("the suspended job has no pod", lambda: not it.pods())
+    it.says("resume", "ads")
+    it.until("all five run again", lambda: len(it.pods()) == 5 and state(it, "ads") == "Running")
+
     (tmp_path / "end").touch()
     it.until("the chief has ended the job", lambda: state(it, "ads") == "Succeeded")
     it.until("no pod is left running", lambda: not it.pods())
