@@ -205,3 +205,15 @@ def test_volcano_is_asked_for_the_sum_of_all_groups():
         "minMember": 3,
         "minResources": {"cpu": "4", "memory": str(8 * 2**30)},
     }
+
+
+def test_groups_that_outgrew_the_least_size_count_no_more_than_it():
+    job = read_elastic_job(a_job(4))
+    found = specimens(job, 3, {"large": 4})
+    assert {name: len(pods) for name, pods in found.items()} == {"large": 2, "worker": 1}
+    made = pod_group(namespace="t", job="j", uid="u", least=3, priority=None, alike=found)
+    assert made["spec"]["minResources"] == {"cpu": "5", "memory": str(10 * 2**30)}
+    (node_of_five,) = marked(node("n0", cpu="5"))
+    assert (
+        infeasible([dict(pod) for pods in found.values() for pod in pods], [node_of_five]) is None
+    )

@@ -18,7 +18,7 @@ from scaler.kubernetes.kinds import (
     ReplicaType,
     Strategy,
 )
-from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.kinds.documents import clip_groups, job_document
 from scaler.kubernetes.kinds.documents.templates import main_container, requests_of
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.pods import identity, tensorflow
@@ -198,8 +198,12 @@ def group_sizes(job: ElasticJob, view: JobView | None) -> Mapping[str, int]:
 
 
 def specimens(job: ElasticJob, size: int, groups: Mapping[str, int]) -> dict[str, list[Object]]:
-    """Return pods as ``specimen`` for a job of ``size`` replicas, by group."""
-    counts = {**groups, identity.WORKER: max(0, size - sum(groups.values()))}
+    """Return pods as ``specimen`` for a job of ``size`` replicas, by group.
+
+    Groups that have outgrown the size have fewer pods, since one replica is outside the groups.
+    """
+    fitting = clip_groups(groups, size - 1)
+    counts = {**fitting, identity.WORKER: max(0, size - sum(fitting.values()))}
     return {name: [specimen(job, name)] * count for name, count in counts.items() if count}
 
 

@@ -8,6 +8,7 @@ from scaler.kubernetes.kinds.documents.building import (
 from scaler.kubernetes.kinds.documents.commands import Launch, LaunchKind, launch_of
 from scaler.kubernetes.kinds.documents.mapping import (
     bounds,
+    clip_groups,
     job_document,
     plan_unserved,
     processes,
@@ -26,6 +27,7 @@ __all__ = [
     "Launch",
     "LaunchKind",
     "bounds",
+    "clip_groups",
     "command_of",
     "elastic_job",
     "environment_of",
