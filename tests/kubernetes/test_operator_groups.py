@@ -144,7 +144,11 @@ def test_an_edit_of_a_group_that_brain_did_not_hear_is_asked_again(
         assert request(place, made)["groups"] == {"large": 1}
     until("it is accepted", lambda: request(place, made).get("outcome") == "accepted")
     until("four run", lambda: len(place.run()) == 4, lambda: place.status(made))
-    assert [one["desired"] for one in place.status(made)["roles"][0]["groups"]] == [2, 2]
+
+    def desired() -> list[int]:
+        return [one["desired"] for one in place.status(made)["roles"][0]["groups"]]
+
+    until("the object tells it", lambda: desired() == [2, 2], lambda: place.status(made))
 
 
 @pytest.mark.parametrize(
