@@ -1,6 +1,7 @@
 """A job's hopes of a kind of accelerator that it never had, by the jobs that had several."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -43,6 +44,33 @@ def test_the_level_of_a_job_and_a_job_on_one_kind_tell_nothing():
     other = learn([{kind: seconds + 5.0 for kind, seconds in SLOWER.items()}])
 
     assert one.ratio("T4", "A100").log_mean == pytest.approx(other.ratio("T4", "A100").log_mean)
+
+
+def test_jobs_count_each_whatever_the_order_of_their_kinds():
+    known = learn([{"A": 0.0, "B": 1.0}, {"B": 4.0, "A": 0.0}, {"A": 0.0, "B": 1.0, "C": 1.0}])
+
+    precision = np.eye(3) / 0.7**2
+    told = np.zeros(3)
+    for at, seconds in (([0, 1], [0.0, 1.0]), ([0, 1], [0.0, 4.0]), ([0, 1, 2], [0.0, 1.0, 1.0])):
+        centred = (np.eye(len(at)) - 1 / len(at)) / 0.45**2
+        precision[np.ix_(at, at)] += centred
+        told[at] -= centred @ seconds
+    assert known.mean == pytest.approx(np.linalg.solve(precision, told))
+    assert known.covariance == pytest.approx(np.linalg.inv(precision))
+
+
+def test_a_look_does_not_take_long_where_many_jobs_had_several_kinds():
+    """Every look at such a job learns anew from up to 200 jobs."""
+
+    def seconds(jobs: int) -> float:
+        took = []
+        for _ in range(20):
+            began = time.perf_counter()
+            learn([SLOWER] * jobs)
+            took.append(time.perf_counter() - began)
+        return min(took)
+
+    assert seconds(200) < 15 * seconds(1)
 
 
 @pytest.mark.parametrize("mean", [-1.0, -0.2, 0.0, 0.3, 2.0])

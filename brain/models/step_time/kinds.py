@@ -9,6 +9,7 @@ Both deviations are those of one GPU in the tables of Sia: six applications on t
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -73,16 +74,20 @@ def learn(seen: Iterable[Mapping[str, float]]) -> KindSpeeds:
     """Return the speeds of kinds that jobs measured.
 
     ``seen`` has, for each job, the log of its step time on each of its kinds, of one configuration.
-    A job that was measured on one kind tells nothing.
+    A job that was measured on one kind tells nothing. Jobs on the same kinds are added up before
+    they are combined, because every look at a job with several kinds learns anew.
     """
-    jobs = [one for one in seen if len(one) > 1]
-    index = {kind: at for at, kind in enumerate(sorted({kind for one in jobs for kind in one}))}
+    alike = defaultdict[tuple[str, ...], list[Mapping[str, float]]](list)
+    for one in seen:
+        if len(one) > 1:
+            alike[tuple(sorted(one))].append(one)
+    index = {kind: at for at, kind in enumerate(sorted({kind for had in alike for kind in had}))}
     precision, told = np.eye(len(index)) / _KINDS**2, np.zeros(len(index))
-    for one in jobs:
-        at = [index[kind] for kind in one]
-        # The job's own level is not known, so only differences between its kinds count.
+    for had, jobs in alike.items():
+        at = [index[kind] for kind in had]
+        # The level of each job is not known, so only differences between its kinds count.
         centred = (np.eye(len(at)) - 1 / len(at)) / _JOBS**2
-        precision[np.ix_(at, at)] += centred
-        told[at] -= centred @ np.array(list(one.values()))
+        precision[np.ix_(at, at)] += len(jobs) * centred
+        told[at] -= centred @ [sum(job[kind] for job in jobs) for kind in had]
     covariance: Floats = np.asarray(np.linalg.inv(precision), dtype=np.float64)
     return KindSpeeds(index=index, mean=covariance @ told, covariance=covariance)
