@@ -451,6 +451,16 @@ def test_an_old_stop_of_one_run_does_not_hide_the_fresh_one_of_another(
     assert found.limit_millis == governs
 
 
+def test_stops_of_many_runs_count_from_the_newest_not_from_the_one_that_was_kept():
+    now, use = 100 * DAY, RoleUse(role="worker")
+    for limit, days in ((1000, 0.0), (2000, 0.9), (3000, 1.8)):
+        stop = QuotaStop(limit_millis=limit, share=0.4, at_seconds=now - days * DAY)
+        use = use.inheriting(RoleUse(role="worker", stop=stop), "before")
+    found = use.stopped(now)
+    assert found is not None
+    assert found.limit_millis == 2000
+
+
 @pytest.mark.parametrize(("lowered", "target"), [(200, 240), (355, 355)])
 def test_a_raise_in_vain_says_nothing_of_a_quota_that_a_person_lowered_since(
     lowered: int, target: float

@@ -73,6 +73,8 @@ class EarlierUse:
     #: Largest ratio, over earlier runs, of a run's peak memory to that of its first minutes; 0:
     #: unknown.
     rise: float = 0.0
+    #: Time at which a quota last stopped a replica of these runs; 0: unknown.
+    stopped_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,8 +271,10 @@ class RoleUse:
         """Return the use with that of an earlier run beside it; if that run's memory leaked, its
         memory and its kills are left out, because they say nothing of the need.
         """
-        known = self.earlier
-        earlier = replace(known, cpu=known.cpu.merged(other.cpu, most=_INHERITED))
+        known, stops = self.earlier, [stop for stop in (self.stop, other.stop) if stop is not None]
+        stopped = max((known.stopped_seconds, *(stop.at_seconds for stop in stops)))
+        cpu_of_both = known.cpu.merged(other.cpu, most=_INHERITED)
+        earlier = replace(known, cpu=cpu_of_both, stopped_seconds=stopped)
         kills: tuple[MemoryKill, ...] = ()
         if not leaked:
             kills = tuple(replace(each, epoch=0) for each in other.kills)
@@ -280,18 +284,16 @@ class RoleUse:
             self,
             earlier=earlier,
             kills=(*kills, *self.kills),
-            stop=_governing(self.stop, other.stop),
+            stop=_governing(stops, stopped),
             runs=(*self.runs, name),
         )
 
 
-def _governing(*stops: QuotaStop | None) -> QuotaStop | None:
+def _governing(stops: list[QuotaStop], newest_seconds: float) -> QuotaStop | None:
     """Return the stop at the highest quota, of those within a day before the newest: an older one
     would soon be forgotten, and the newest with it.
     """
-    known = [stop for stop in stops if stop is not None]
-    newest = max((stop.at_seconds for stop in known), default=0.0)
-    recent = [stop for stop in known if newest - stop.at_seconds <= _DAY_SECONDS]
+    recent = [stop for stop in stops if newest_seconds - stop.at_seconds <= _DAY_SECONDS]
     return max(recent, key=lambda stop: stop.limit_millis, default=None)
 
 
