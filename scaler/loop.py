@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar, assert_never
 
 from brain import calls
 from brain.errors import BrainError, Unavailable, VersionMismatch
-from brain.types.job import FINISHED, JobId
+from brain.types.job import FINISHED, Intent, JobId
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import ReplicaReport
 from brain.views import DesiredJob
@@ -109,6 +109,8 @@ class Scaler:
         self._stirred: set[JobId | None] = set()
         self._reports: dict[JobId, ReplicaReport] = {}
         self._told: dict[JobId, ReplicaReport] = {}
+        #: The intent for each job when its last report was sent.
+        self._told_for: dict[JobId, Intent | None] = {}
         #: The node of a replica that names none: the only node, or none yet.
         nodes = backend.nodes(clock())
         self._node = nodes[0].name if len(nodes) == 1 else NodeName("")
@@ -338,11 +340,15 @@ class Scaler:
         if told is None or (told.replicas, told.waiting) != (report.replicas, report.waiting):
             waited = abs((now - report.at).total_seconds())
             return waited >= self._pace.gather or not begins(told, report)
+        intent = self._intent(job)
+        if intent in (Intent.SUSPEND, Intent.CANCEL) and intent is not self._told_for.get(job):
+            # Only a report that follows the intent tells Brain that no replica is left.
+            return True
         age = (now - told.at).total_seconds()
         return job not in self._closed and abs(age) >= self._pace.repeat_job
 
     async def _send_report(self, job: JobId, report: ReplicaReport) -> None:
-        known, report = report, replace(report, at=self._clock())
+        known, report, intent = report, replace(report, at=self._clock()), self._intent(job)
         try:
             await self._client.send(calls.report_replicas(report))
         except (Unavailable, VersionMismatch):
@@ -350,10 +356,14 @@ class Scaler:
         except BrainError as why:
             # Brain refused the report for good: it is logged once, and sent again when it changes.
             log.warning("Brain rejects the report about %s: %s", job, why)
-        self._told[job] = report
+        self._told[job], self._told_for[job] = report, intent
         if job in self._closed and self._reports.get(job) is known:
             # Changes during the request are reported, too.
-            del self._reports[job], self._told[job]
+            del self._reports[job], self._told[job], self._told_for[job]
+
+    def _intent(self, job: JobId) -> Intent | None:
+        wanted = self._wishes.jobs.get(job) if self._wishes is not None else None
+        return None if wanted is None else wanted.wish.intent
 
     async def _beat(self) -> None:
         told: dict[NodeName, Node] = {}

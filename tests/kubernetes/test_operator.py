@@ -249,7 +249,7 @@ def test_what_brain_plans_appears_as_an_object(place: Place):
 
 def test_a_job_without_our_agent_trains_once_all_its_pods_run(place: Place):
     made = place.apply(jobs.job("torchrun", "t.py", resources={"cpu": "1"}, replicas=2))
-    place.says(made, "Honoured", "False", "FieldsNotServed", "its size is fixed")
+    place.says(made, "Honoured", "False", "FieldsNotServed", "the job's size is fixed")
     until("Brain knows the job", lambda: place.operator.brain.view(made["metadata"]["uid"]))
     place.running(made)
     with looping(place):

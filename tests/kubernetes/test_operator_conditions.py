@@ -214,7 +214,7 @@ def test_restarts_are_counted_in_events():
     assert (told.type, told.reason, told.message) == (
         "Warning",
         "Restarted",
-        "2 so far: replica 1 was lost",
+        "restart 2: replica 1 was lost",
     )
     assert not list(happenings(after, after))
 

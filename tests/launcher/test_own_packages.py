@@ -59,7 +59,9 @@ def test_a_script_runs_and_finds_its_own(
     plain = ran(project, sys.executable, "plain.py")
     run = ran(project, program("brain-run"), "--nproc-per-node=1", *flags, "train.py")
     assert run.returncode == 0, run.stderr
-    assert run.stderr == ""
+    # On a busy machine an import takes the ten seconds after which an agent says that it waits.
+    said = [line for line in run.stderr.splitlines() if not line.startswith("brain: waiting: ")]
+    assert said == []
     assert json.loads(run.stdout) == json.loads(plain.stdout)
     files = [*(project / name / "__init__.py" for name in OURS[:3]), project / "scaler.py"]
     assert json.loads(run.stdout)[0] == list(map(str, files))

@@ -177,7 +177,7 @@ def test_after_a_pause_of_all_hosts_the_same_workers_go_on(
     with job(tmp_path, count, network=True, debug=False) as (it, them):
         they_go_on(it, them, seconds)
         for host in them:
-            assert "brain: held: processes " in it.agent(host).text()
+            assert "ran out; the processes pause until" in it.agent(host).text()
 
 
 @needs_network

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from brain.client import AsyncBrainClient
-from brain.types.job import JobId
+from brain.types.job import Intent, JobId, JobState
 from brain.types.resources import Resources
 from brain.types.roles import WORKER
 from brain.types.world import ReplicaExit, ReplicaState
@@ -198,6 +198,23 @@ def test_a_replica_that_begins_and_runs_soon_is_one_report(tmp_path: Path):
     house.lived_in(act)
     assert [len(report.replicas) for report in house.brain.reports] == [0, 1]
     assert house.states() == [ReplicaState.RUNNING]
+
+
+@pytest.mark.parametrize("intent", [Intent.SUSPEND, Intent.CANCEL])
+def test_a_job_that_never_had_replicas_is_reported_again_once_it_has_to_stop(
+    tmp_path: Path, intent: Intent
+):
+    queued = wish(0, state=JobState.STARTING)
+    house = House(tmp_path, queued)
+
+    async def act() -> None:
+        await house.until("it has none", lambda: house.brain.reports)
+        house.brain.wish(wish(0, state=JobState.STARTING, intent=intent))
+        await house.until("Brain is told so again", lambda: len(house.brain.reports) == 2)
+        await asyncio.sleep(4 * QUICK.look)
+
+    house.lived_in(act)
+    assert [report.replicas for report in house.brain.reports] == [(), ()]
 
 
 def test_a_replica_that_begins_for_long_is_told(tmp_path: Path):
