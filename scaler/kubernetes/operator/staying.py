@@ -5,7 +5,7 @@ agents meet; and the operator names a pod only once the pods before it are gone.
 count up, so a pod that stays proves that no later pod was named.
 """
 
-from brain.errors import NotFound
+from brain.errors import NotFound, Unavailable
 from brain.views import PodRequest, PodSeen
 from scaler.kubernetes.kinds.elasticjob import scaled_of
 from scaler.kubernetes.pods import identity
@@ -20,11 +20,12 @@ def ask_for_pod(cluster: Cluster, job: Object | None, request: PodRequest) -> Po
     ``job`` is the job's ElasticJob; None if this operator has none.
 
     Raises:
-        NotFound: there is no such ElasticJob.
-        Unavailable, NotAllowed: the API server does not answer, or refuses to.
+        Unavailable: this operator knows no such ElasticJob, or the API server does not answer.
+        NotAllowed: the API server refuses to answer.
     """
     if job is None:
-        raise NotFound(f"job {request.job}: this operator has no ElasticJob of this uid")
+        # No proof that the pod is gone: another operator may have the job.
+        raise Unavailable(f"this operator knows no ElasticJob with the uid {request.job}")
     # Not as a checked kind: an edit that makes the job invalid leaves its pods as they are.
     key, role = key_of(job), scaled_of(job["spec"]["replicaSpecs"])
     try:
