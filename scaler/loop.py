@@ -17,7 +17,7 @@ from brain.errors import BrainError, Unavailable, VersionMismatch
 from brain.types.job import FINISHED, Intent, JobId
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import ReplicaReport
-from brain.views import DesiredJob
+from brain.views import DesiredJob, DesiredPool
 from scaler.credentials import AsyncAsked, Credentials
 from scaler.desired import DesiredJobs, WishFile, answered
 from scaler.ports import JobBackend, Observed
@@ -33,6 +33,7 @@ from scaler.reconcile import (
     Wait,
     decide,
     target,
+    unconfirmed,
 )
 from scaler.reports import begins, failed, reported, worth_telling
 
@@ -114,7 +115,10 @@ class Scaler:
         #: The node of a replica that names none: the only node, or none yet.
         nodes = backend.nodes(clock())
         self._node = nodes[0].name if len(nodes) == 1 else NodeName("")
+        #: True if an agent ended after Brain last confirmed the desired state of its job.
+        self._unsure = False
         self._asked = asyncio.Event()
+        self._confirm = asyncio.Event()
         self._wake = asyncio.Event()
         self._wanted = asyncio.Event()
         self._changed = asyncio.Event()
@@ -176,6 +180,7 @@ class Scaler:
         elif job not in self._finished and any(replica.alive for replica in seen.replicas):
             self._doubtful.setdefault(job, now)
         actions = decide(order, seen, now)
+        self._unsure = self._unsure or bool(unconfirmed(order, seen, now))
         for action in actions:
             self._act(action, order, job, now)
         if actions == (Clear(),) and job not in self._reports:
@@ -248,16 +253,17 @@ class Scaler:
                 self._changed.set()
             if self._doubtful:
                 self._wanted.set()
+            if self._unsure:
+                self._unsure = False
+                self._confirm.set()
             await _at_most(max(0.0, due - time()), self._wake)
 
     async def _listen(self) -> None:
         while True:
             # A poll without desired jobs in memory must not wait: there is nothing to compare.
             etag = self._wishes.etag if self._wishes and self._asked.is_set() else None
-            wait_seconds = self._pace.poll if etag else 0.0
-            call = calls.wishes(self._pool, etag=etag, wait_seconds=wait_seconds)
             try:
-                answer = await self._client.send(call)
+                answer = await self._ask(etag)
             finally:
                 self._asked.set()
             self._wishes = answered(self._wishes, answer, self._clock())
@@ -269,6 +275,24 @@ class Scaler:
             # A service that answers at once without news is not asked in a tight loop.
             jobs = len(answer.jobs) if answer is not None else 0
             await asyncio.sleep(min(_PAUSE_SECONDS + jobs * _PAUSE_PER_JOB, _LONGEST_PAUSE))
+
+    async def _ask(self, etag: str | None) -> DesiredPool | None:
+        """Wait for news, but not once an agent has ended: whether another one takes its place rests
+        on the desired state after that.
+        """
+        if etag is not None and not self._confirm.is_set():
+            call = calls.wishes(self._pool, etag=etag, wait_seconds=self._pace.poll)
+            news = asyncio.create_task(self._client.send(call))
+            confirm = asyncio.create_task(self._confirm.wait())
+            try:
+                await asyncio.wait((news, confirm), return_when=asyncio.FIRST_COMPLETED)
+                if news.done():
+                    return news.result()
+            finally:
+                news.cancel()
+                confirm.cancel()
+        self._confirm.clear()
+        return await self._client.send(calls.wishes(self._pool, etag=etag))
 
     def _keep(self) -> None:
         try:

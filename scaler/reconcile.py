@@ -151,7 +151,9 @@ def _towards(wish: DesiredJob, order: Order, seen: Observed, now: datetime) -> I
     surplus = Counter(replica.group for replica in alive) - wished
     if surplus:
         yield from _shrink(alive, surplus, seen, now)
-    missing = wished - Counter(replica.group for replica in (*alive, *_away(order, seen, now)))
+    missing = wished - Counter(
+        replica.group for replica in (*alive, *unconfirmed(order, seen, now))
+    )
     if surplus and not missing:
         return
     if why := _no_more(wish, seen, alive):
@@ -262,7 +264,7 @@ def _recent(wish: DesiredJob, replica: ReplicaSeen) -> bool:
     return replica.generation >= wish.wish.generation
 
 
-def _away(order: Order, seen: Observed, now: datetime) -> list[ReplicaSeen]:
+def unconfirmed(order: Order, seen: Observed, now: datetime) -> list[ReplicaSeen]:
     """Return replicas that ended after this desired state was confirmed, so they count as present.
 
     Their coordinator may have followed a newer desired state. Once Brain confirms this desired

@@ -521,6 +521,19 @@ def test_one_that_left_is_replaced_once_brain_repeats_its_wish(tmp_path: Path):
     house.lived_in(act)
 
 
+def test_one_that_left_is_replaced_without_waiting_for_the_end_of_a_poll(tmp_path: Path):
+    house = House(tmp_path, wish(2), pace=replace(QUICK, poll=600))
+
+    async def act() -> None:
+        await house.running(0, 1)
+        house.clock.move(1)
+        house.backend.end(JOB, 1, ReplicaExit.LEFT, house.clock.now)
+        house.clock.move(1)
+        await house.running(2)
+
+    house.lived_in(act)
+
+
 @pytest.mark.parametrize("damage", ["", "{", '{"pool": 1}'])
 def test_damaged_wishes_on_disk_are_none(tmp_path: Path, damage: str):
     (tmp_path / "wishes.json").write_text(damage)
