@@ -41,7 +41,9 @@ def guarded(home: Path) -> Iterator[None]:
 
 
 def processes(home: Path) -> Iterator[tuple[int, list[str]]]:
-    """Other processes whose command line or environment names ``home``, with their words."""
+    """Other processes that name ``home`` or work in it, with their words: a forked worker, whose
+    environment does not show, works in its job's directory.
+    """
     needle = str(home).encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -49,6 +51,7 @@ def processes(home: Path) -> Iterator[tuple[int, list[str]]]:
         try:
             line = (entry / "cmdline").read_bytes()
             known = needle in line or needle in (entry / "environ").read_bytes()
+            known = known or (entry / "cwd").readlink().is_relative_to(home)
         except OSError:
             continue
         if line and known:
