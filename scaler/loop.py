@@ -8,18 +8,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, assert_never
 
 from brain import calls
-from brain.errors import BrainError, Unavailable, VersionMismatch
+from brain.errors import BrainError, Unavailable
 from brain.types.job import FINISHED, Intent, JobId
 from brain.types.resources import Node, NodeName, PoolName
 from brain.types.world import ReplicaReport
 from brain.views import DesiredJob, DesiredPool
 from scaler.credentials import AsyncAsked, Credentials
 from scaler.desired import DesiredJobs, WishFile, answered
+from scaler.pace import USUAL, Pace
 from scaler.ports import JobBackend, Observed
 from scaler.reconcile import (
     Action,
@@ -35,7 +36,8 @@ from scaler.reconcile import (
     target,
     unconfirmed,
 )
-from scaler.reports import begins, failed, reported, worth_telling
+from scaler.reporter import Reporter
+from scaler.reports import failed, reported, worth_telling
 
 log = logging.getLogger(__name__)
 
@@ -49,27 +51,6 @@ _REST = timedelta(seconds=30)
 _PAUSE_SECONDS, _PAUSE_PER_JOB, _LONGEST_PAUSE = 0.02, 0.005, 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """Intervals of the scaler's loop, in seconds."""
-
-    look: float = 1.0
-    poll: float = 20.0
-    heartbeat: float = 5.0
-    #: Seconds after which an unchanged report of a node is repeated: Brain takes a node of which
-    #: it has not heard for a minute for silent.
-    repeat: float = 20.0
-    #: The same for a job; Brain gets all reports anew after it was away: it may have lost some.
-    repeat_job: float = 300.0
-    #: Seconds for which a report of replicas that begin waits: by then they may run.
-    gather: float = 2.0
-    #: Seconds between requests about agents of a job that Brain does not list.
-    doubt: float = 30.0
-    #: Pauses while Brain cannot be reached double from the first to the second.
-    retry: float = 0.5
-    retry_longest: float = 10.0
-
-
 class Scaler:
     """One pool's scaler. ``run`` lasts until cancelled; replicas do not notice its end."""
 
@@ -81,7 +62,7 @@ class Scaler:
         *,
         pool: str,
         clock: Callable[[], datetime],
-        pace: Pace = Pace(),
+        pace: Pace = USUAL,
         spares: Callable[[DesiredJob], int] = lambda wish: 0,
         told: Callable[[], None] = lambda: None,
         apart: bool = False,
@@ -108,10 +89,9 @@ class Scaler:
         self._looks: dict[JobId, tuple[DesiredJob | None, datetime, bool]] = {}
         #: Jobs of which something may have changed since; None: of any.
         self._stirred: set[JobId | None] = set()
-        self._reports: dict[JobId, ReplicaReport] = {}
-        self._told: dict[JobId, ReplicaReport] = {}
-        #: The intent for each job when its last report was sent.
-        self._told_for: dict[JobId, Intent | None] = {}
+        self._reporter = Reporter(
+            client, pace=pace, clock=clock, intent=self._intent, closed=self._closed
+        )
         #: The node of a replica that names none: the only node, or none yet.
         nodes = backend.nodes(clock())
         self._node = nodes[0].name if len(nodes) == 1 else NodeName("")
@@ -121,7 +101,6 @@ class Scaler:
         self._confirm = asyncio.Event()
         self._wake = asyncio.Event()
         self._wanted = asyncio.Event()
-        self._changed = asyncio.Event()
 
     def wake(self, job: JobId | None = None) -> None:
         """Look now: something may have happened (a child ended), to ``job`` alone if named."""
@@ -183,7 +162,7 @@ class Scaler:
         self._unsure = self._unsure or bool(unconfirmed(order, seen, now))
         for action in actions:
             self._act(action, order, job, now)
-        if actions == (Clear(),) and job not in self._reports:
+        if actions == (Clear(),) and not self._reporter.knows(job):
             # The job ended before this process began: the earlier scaler has told Brain.
             return False
         reasons = [action.reason for action in actions if isinstance(action, Wait)]
@@ -234,9 +213,7 @@ class Scaler:
     def _note(self, seen: Observed, waiting: str | None, now: datetime) -> None:
         replicas = tuple(reported(replica, self._node) for replica in seen.replicas)
         report = ReplicaReport(job=seen.job, replicas=replicas, waiting=waiting, at=now)
-        known = self._reports.get(seen.job)
-        if known is None or replace(known, at=now) != report:
-            self._reports[seen.job] = report
+        self._reporter.note(report)
 
     async def _heal(self) -> None:
         # The first look follows a first request to Brain: the state on disk may be long out of
@@ -245,12 +222,11 @@ class Scaler:
         due, time = 0.0, asyncio.get_running_loop().time
         while True:
             self._wake.clear()
-            before, every = dict(self._reports), time() >= due
+            every = time() >= due
             if every:
                 due = time() + self._pace.look
             await self._call(self.look, self._clock(), every=every)
-            if self._reports != before:
-                self._changed.set()
+            self._reporter.announce()
             if self._doubtful:
                 self._wanted.set()
             if self._unsure:
@@ -352,38 +328,7 @@ class Scaler:
             self._wake.set()
 
     async def _tell(self) -> None:
-        while True:
-            self._changed.clear()
-            for job, report in list(self._reports.items()):
-                if self._due(job, report):
-                    await self._send_report(job, report)
-            await _at_most(self._pace.look, self._changed)
-
-    def _due(self, job: JobId, report: ReplicaReport) -> bool:
-        told, now = self._told.get(job), self._clock()
-        if told is None or (told.replicas, told.waiting) != (report.replicas, report.waiting):
-            waited = abs((now - report.at).total_seconds())
-            return waited >= self._pace.gather or not begins(told, report)
-        intent = self._intent(job)
-        if intent in (Intent.SUSPEND, Intent.CANCEL) and intent is not self._told_for.get(job):
-            # Only a report that follows the intent tells Brain that no replica is left.
-            return True
-        age = (now - told.at).total_seconds()
-        return job not in self._closed and abs(age) >= self._pace.repeat_job
-
-    async def _send_report(self, job: JobId, report: ReplicaReport) -> None:
-        known, report, intent = report, replace(report, at=self._clock()), self._intent(job)
-        try:
-            await self._client.send(calls.report_replicas(report))
-        except (Unavailable, VersionMismatch):
-            raise
-        except BrainError as why:
-            # Brain refused the report for good: it is logged once, and sent again when it changes.
-            log.warning("Brain rejects the report about %s: %s", job, why)
-        self._told[job], self._told_for[job] = report, intent
-        if job in self._closed and self._reports.get(job) is known:
-            # Changes during the request are reported, too.
-            del self._reports[job], self._told[job], self._told_for[job]
+        await self._reporter.run()
 
     def _intent(self, job: JobId) -> Intent | None:
         wanted = self._wishes.jobs.get(job) if self._wishes is not None else None
@@ -408,7 +353,7 @@ class Scaler:
             except BrainError as why:
                 now = self._clock()
                 if isinstance(why, Unavailable):
-                    self._told.clear()
+                    self._reporter.repeat_all()
                     self._heard()
                 if (now - since).total_seconds() > 3 * self._pace.retry_longest:
                     pause = self._pace.retry

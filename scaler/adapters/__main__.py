@@ -30,7 +30,8 @@ from scaler.kubernetes.operator.operator import DEPOSED
 from scaler.kubernetes.operator.probes import serving
 from scaler.kubernetes.runtime import ElectionTerms, Manager, served
 from scaler.kubernetes.runtime.cluster import POD, Cluster, connect
-from scaler.loop import Pace, Scaler
+from scaler.loop import Scaler
+from scaler.pace import Pace
 
 log = logging.getLogger(__name__)
 

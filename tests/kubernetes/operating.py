@@ -26,7 +26,8 @@ from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.runtime import Cluster, ElectionTerms, connect
 from scaler.kubernetes.runtime.cluster import EVENT, POD, Key, Unreachable
 from scaler.kubernetes.runtime.cluster.transport import Stream, TransportAnswer, TransportRequest
-from scaler.loop import Pace, Scaler
+from scaler.loop import Scaler
+from scaler.pace import Pace
 from tests.api.app import Api
 from tests.builders import node
 from tests.kubernetes import jobs

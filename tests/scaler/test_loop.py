@@ -18,7 +18,8 @@ from brain.types.roles import WORKER
 from brain.types.world import ReplicaExit, ReplicaState
 from brain.views import DesiredJob
 from scaler.desired import WishFile, answered
-from scaler.loop import Pace, Scaler, _at_most
+from scaler.loop import Scaler, _at_most
+from scaler.pace import Pace
 from scaler.ports import Observed, ReplicaPhase
 from tests.scaler.brain_twin import BrainTwin
 from tests.scaler.memory_backend import MemoryBackend

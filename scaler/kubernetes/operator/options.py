@@ -12,7 +12,7 @@ from scaler.kubernetes.pods import ports
 from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.replicas.losses import PATIENCE
 from scaler.kubernetes.runtime import ElectionTerms
-from scaler.loop import Pace
+from scaler.pace import Pace
 
 #: Value of ``--brain`` for an installation without a Brain.
 NO_BRAIN = "none"
