@@ -8,6 +8,7 @@ from that list were deleted meanwhile.
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, Protocol
 
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 WATCH_SECONDS = 240.0
 #: Seconds below which a watch without events was useless; an immediate retry would be a storm.
 _SHORT_SECONDS = 1.0
+#: Most seconds between attempts to reach a server that does not answer, unless it names a time: an
+#: attempt costs such a server nothing, and a long pause outlasts the outage.
+_AWAY_SECONDS = 5.0
 #: Objects per page: a page of 500 pods is about 4 MB.
 PAGE = 500
 
@@ -68,6 +72,8 @@ class Reflector:
     ) -> None:
         self._cluster, self.kind, self._store = cluster, kind, store
         self._clock, self._random, self._pauses, self._page = clock, random, pauses, page
+        longest = min(_AWAY_SECONDS, pauses.longest_seconds)
+        self._away = replace(pauses, longest_seconds=longest)
         self.namespace, self._selector, self._told = namespace, label_selector, told
         #: The newest version heard; None to list everything in the next step.
         self.version: str | None = None
@@ -123,7 +129,8 @@ class Reflector:
         level = logging.WARNING if self._failures > 1 else logging.INFO
         log.log(level, "%s: %s", self.kind, why)
         asked = why.retry_after_seconds if isinstance(why, Overloaded | Unreachable) else None
-        return max(self._pauses.pause(self._failures, self._random), asked or 0.0)
+        pauses = self._away if isinstance(why, Unreachable) else self._pauses
+        return max(pauses.pause(self._failures, self._random), asked or 0.0)
 
     def _list(self) -> str:
         """List everything into the store; return the version of the list."""
