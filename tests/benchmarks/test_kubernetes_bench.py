@@ -29,6 +29,15 @@ def test_a_killed_program_is_named_and_one_that_was_to_end_is_not() -> None:
             api.until("running", 2, 600)
 
 
+def test_an_operator_outlives_an_outage_that_outlasts_its_lease() -> None:
+    with server() as api, product(api, lease_seconds=3.0):
+        begin(api)
+        api.ask("outage", seconds=6.0)
+        api.ask("jobs", first=0, count=1)
+        # ``until`` raises SystemExit if the operator ends.
+        assert api.until("running", 2, 300)
+
+
 def test_another_cluster_is_broken_by_a_proxy_before_it(tmp_path: Path) -> None:
     # An emulator in place of the other cluster: the way there is the same.
     with serving(tmp_path) as cluster:

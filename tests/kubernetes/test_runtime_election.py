@@ -21,8 +21,15 @@ class Candidate:
         self.cut = False
         self.next_at = 0.0
         self.random, self._shelf = random, shelf
-        cluster = Cluster(self, ClientLimits(attempts=1), clock=self.clock, random=random)
-        self.election = Election(cluster, TERMS, name, clock=self.clock, random=random)
+        self.lives = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin as a new process."""
+        self.lives += 1
+        cluster = Cluster(self, ClientLimits(attempts=1), clock=self.clock, random=self.random)
+        name = f"{self.name}-{self.lives}"
+        self.election = Election(cluster, TERMS, name, clock=self.clock, random=self.random)
 
     host = "http://shelf"
 
@@ -41,8 +48,10 @@ class Candidate:
         pass
 
     def at(self, now: float) -> None:
-        """Let its clock reach ``now``; take a step if one is due."""
+        """Let its clock reach ``now``; take a step if one is due. A deposed one begins anew."""
         self.clock.seconds = now
+        if self.election.deposed:
+            self.begin()
         if now >= self.next_at:
             self.next_at = now + self.election.step() / self.clock._rate
 
@@ -86,12 +95,41 @@ def test_one_of_two_leads_and_goes_on_leading() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_another_leads_within_15_seconds_of_a_leaders_death(seed: int) -> None:
+def test_another_leads_once_it_has_seen_no_renewal_for_the_time_of_the_lease(seed: int) -> None:
     both = pair(Shelf(), seed)
     led(both, 0.0, 15.0)
     now = play(both, 15.0, 20.0 + seed / 3)
     (survivor,) = (each for each in both if not each.leads)
-    assert led([survivor], now, 15.0) <= 15.0
+    # The last renewal was seen by the next look, and time passes in tenths of a second here.
+    most = TERMS.lease_seconds + 1.2 * TERMS.retry_seconds + 0.2
+    assert led([survivor], now, 15.0) <= most
+
+
+def test_a_leader_that_was_cut_off_leads_again_at_once_if_nobody_took_its_lease() -> None:
+    first, _ = pair(Shelf())
+    led([first], 0.0, 15.0)
+    first.cut = True
+    now = play([first], 15.0, 60.0)
+    assert not first.leads
+    first.cut = False
+    assert led([first], now, 5.0) <= 1.3 * TERMS.retry_seconds
+    assert first.lives == 1
+
+
+def test_a_leader_whose_lease_another_one_took_leads_no_more() -> None:
+    first, second = pair(Shelf())
+    led([first], 0.0, 15.0)
+    election = first.election
+    first.cut = True
+    now = play([first, second], 15.0, 30.0)
+    assert second.leads
+    second.election.release()
+    first.cut = False
+    for _ in range(10):
+        first.clock.seconds = now = now + 1.0
+        election.step()
+        assert not election.leading
+    assert election.deposed
 
 
 def test_a_lease_that_was_handed_back_is_taken_at_the_next_look() -> None:

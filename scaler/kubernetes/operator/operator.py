@@ -62,13 +62,15 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.25
 #: Time for which facts about replicas of finished, deleted jobs are kept.
 _REMEMBERED = timedelta(hours=1)
-#: Exit code of an operator that led and lost its lease, so that its supervisor restarts it
+#: Exit code of an operator whose lease another one took, so that its supervisor restarts it
 #: (EX_TEMPFAIL).
 DEPOSED = 75
 
 
 class Operator:
-    """One operator process. ``run`` returns when it is asked to end, or after it lost its lease."""
+    """One operator process. ``run`` returns when it is asked to end, or after another one took its
+    lease.
+    """
 
     def __init__(
         self,
@@ -163,6 +165,9 @@ class Operator:
         )
         self.brain.told = self._told
         self.backend.held_up = self._look_at
+        # After the backend, which the loop asks.
+        manager.listen(POD, self._waking.pod_changed)
+        manager.listen(JOB, self._waking.object_changed)
 
     def _replicas(self, jobs: Store, pods: Store, nodes: Store) -> KubernetesBackend:
         """Return the backend, subscribed to every change of pods and nodes."""
@@ -287,12 +292,20 @@ class Operator:
         )
 
     async def _serve(self) -> int:
-        while not (self.manager.leading and self.manager.synced()):
-            if self._stop.is_set():
-                return 0
+        while not self._stop.is_set():
+            if self.manager.deposed:
+                log.warning("another operator took the lease of this one")
+                return DEPOSED
+            if self.manager.leading and self.manager.synced():
+                await self._lead()
             await asyncio.sleep(_LOOK_SECONDS)
+        log.info("the operator stops; agents keep running")
+        return 0
+
+    async def _lead(self) -> None:
+        """Follow Brain's desired jobs until this operator leads no more, or is to end."""
         log.info("leads")
-        options = self._options
+        options, ended = self._options, threading.Event()
         async with self._asking_at_once() as client:
             file = WishFile(options.home / "wishes.json")
             scaler = Scaler(
@@ -308,32 +321,29 @@ class Operator:
             )
             self._waking.begin(scaler)
             self.brain.polled = True
-            self.manager.listen(POD, self._waking.pod_changed)
-            self.manager.listen(JOB, self._waking.object_changed)
             if options.url is not None:
-                relay = threading.Thread(target=self.relay.follow, args=(self._stop,), daemon=True)
+                relay = threading.Thread(target=self.relay.follow, args=(ended,), daemon=True)
                 relay.start()
             work = asyncio.create_task(scaler.run())
             try:
-                return await self._watch_over(work)
+                await self._watch_over(work)
             finally:
+                ended.set()
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
 
-    async def _watch_over(self, work: "asyncio.Task[None]") -> int:
+    async def _watch_over(self, work: "asyncio.Task[None]") -> None:
         beats = 0
         while not self._stop.is_set():
             await asyncio.wait([work], timeout=_LOOK_SECONDS)
             if work.done():
                 work.result()
             if not self.manager.leading:
-                log.warning("this operator lost the lease; another operator leads")
-                return DEPOSED
+                log.warning("the lease was not renewed in time; this operator waits")
+                return
             beats += 1
             if beats % 40 == 0:
                 await asyncio.to_thread(self._sweep)
-        log.info("the operator stops; agents keep running")
-        return 0
 
     def _sweep(self) -> None:
         """Check for facts that no change reports: jobs deleted unseen, and failed requests."""

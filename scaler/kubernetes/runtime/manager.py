@@ -107,6 +107,11 @@ class Manager:
         return self.election is None or self.election.leading
 
     @property
+    def deposed(self) -> bool:
+        """True if this operator led, and another one may have led since: it acts no more."""
+        return self.election is not None and self.election.deposed
+
+    @property
     def trouble(self) -> list[str]:
         """Return why stores may be out of date; empty while all is well."""
         return [
