@@ -64,24 +64,38 @@ def failover(jobs: int, kubeconfig: str = "") -> Iterator[Row]:
 
 
 def survived(jobs: int, outage_seconds: float, kubeconfig: str = "") -> Iterator[Row]:
-    """Jobs that are born after each fault; all of one operator's life."""
+    """Jobs that are born after each fault, beside as many before any; all of one operator's life.
+
+    On a busy machine births alone may take longer than the bars allow: the difference is what a
+    fault costs.
+    """
     served = workload.NAMESPACE if kubeconfig else ""
     with server(kubeconfig, faulty=True) as api, product(api, None, served) as it:
         begin(api)
         made = 0
 
-        def again(name: str, bar: float) -> Row:
+        def again(name: str, bar: float | None, whole: float | None = None) -> Row:
             nonlocal made
             began, first, made = time.monotonic(), made, made + jobs
             api.ask("jobs", first=first, count=jobs)
             done = api.until("running", 1 + made, _PATIENCE_SECONDS)
             took = time.monotonic() - began if done else None
-            return Row(metric=f"{api.name}: {jobs} jobs {name}", value=took, unit="s", bar=bar)
+            pod = api.ask("first_after", at=began)["at"]
+            return Row(
+                metric=f"{api.name}: {jobs} jobs {name}",
+                value=took,
+                unit="s",
+                peer="nothing broken" if whole else "",
+                peer_value=whole,
+                bar=bar,
+                note="" if pod is None else f"the first pod after {pod - began:.1f} s",
+            )
 
+        yield (unbroken := again("while nothing is broken", None))
         api.ask("outage", seconds=0.0)
-        yield again("after all connections broke", 15.0)
+        yield again("after all connections broke", 15.0, unbroken.value)
         api.ask("storm", times=5)
-        yield again("in a storm of 410", 45.0)
+        yield again("in a storm of 410", 45.0, unbroken.value)
         api.ask("outage", seconds=outage_seconds)
         it.start_again()
-        yield again(f"after an outage of {outage_seconds:g} s", 45.0)
+        yield again(f"after an outage of {outage_seconds:g} s", 45.0, unbroken.value)

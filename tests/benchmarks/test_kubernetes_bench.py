@@ -45,8 +45,10 @@ def test_another_cluster_is_broken_by_a_proxy_before_it(tmp_path: Path) -> None:
         rows = list(survived(1, 0.5, str(cluster.kubeconfig)))
         scheduler.close()
     assert [row.metric.partition(": ")[2] for row in rows] == [
+        "1 jobs while nothing is broken",
         "1 jobs after all connections broke",
         "1 jobs in a storm of 410",
         "1 jobs after an outage of 0.5 s",
     ]
     assert all(row.value is not None for row in rows)
+    assert {row.peer_value for row in rows[1:]} == {rows[0].value}
