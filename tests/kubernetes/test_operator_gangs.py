@@ -1,6 +1,7 @@
 """Gangs on nodes that take some pods and not others: whole, or nothing is held."""
 
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -292,8 +293,12 @@ class Bystander:
 
     def __init__(self) -> None:
         self.opened: list[str] = []
+        #: Whom each request waits for.
+        self.meeting: threading.Barrier | None = None
 
     def patch(self, pod: Json, patch: Json) -> None:
+        if self.meeting is not None:
+            self.meeting.wait()
         self.opened.append(pod["metadata"]["name"])
 
 
@@ -406,7 +411,18 @@ def test_where_the_scheduler_knew_better_the_gate_stays_shut_for_a_while():
     assert "the scheduler found no nodes" in gang.look(61).waiting
     assert gang.upkeep.opened == []
     assert gang.look(120).waiting == ""
-    assert gang.upkeep.opened == ["p2", "p3"]
+    assert sorted(gang.upkeep.opened) == ["p2", "p3"]
+
+
+def test_the_gates_of_a_gang_open_at_the_same_time():
+    gang = Gang(a_node("n0"), a_node("n1"))
+    # Neither request is answered before the other one is sent.
+    gang.upkeep.meeting = threading.Barrier(2, timeout=30)
+    gang.pod(0, gated=True)
+    gang.pod(1, gated=True)
+
+    assert gang.look(0).waiting == ""
+    assert sorted(gang.upkeep.opened) == ["p0", "p1"]
 
 
 def test_a_gang_of_which_a_pod_is_done_lets_go_of_nothing():

@@ -7,6 +7,7 @@ for a while, because more nodes may be on their way, and then releases all of th
 
 import threading
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -25,6 +26,8 @@ from scaler.kubernetes.runtime.store import Store
 
 #: Time for which an incomplete gang keeps its nodes, unless the job names another.
 PATIENCE = timedelta(minutes=15)
+#: Most pods of a gang whose gates are opened at the same time.
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +124,15 @@ class Gangs:
             capacity, unit = self._room.capacity(waiting), document.replicas.unit
             waiting = gang.fitting_first(waiting, capacity) if job.groups else waiting
             ready = gang.admitted(waiting, begun, least=least, unit=unit, capacity=capacity)
-            for pod in ready.pods:
-                self._upkeep.patch(pod, gang.opened(pod, ready.near))
+            # Other gangs wait for this one: a server that takes long to answer would let in one
+            # pod of the whole cluster at a time.
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gate") as pool:
+                opened = [
+                    pool.submit(self._upkeep.patch, pod, gang.opened(pod, ready.near))
+                    for pod in ready.pods
+                ]
+            for each in opened:
+                each.result()
         if len(ready.pods) == len(waiting):
             return ""
         why = f" ({counted(ready.refusals)})" if ready.refusals else ""
