@@ -2,6 +2,8 @@
 
 import argparse
 import asyncio
+import contextlib
+import math
 import os
 import shutil
 import socket
@@ -11,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brain.errors import BrainError
+from brain.errors import BrainError, Unavailable
 from brain.types.places import probe_socket
 from brain.types.roles import WORKER, is_group
 from brain.types.world import ReplicaEnd, ReplicaExit
@@ -237,18 +239,38 @@ def _brain(intent: ReplicaIntent) -> Brain | None:
     return Brain(lambda: service_url(intent.home, given), intent.token_file)
 
 
-def pod_question(intent: ReplicaIntent) -> "Callable[[], Awaitable[PodSeen]] | None":
+def pod_question(intent: ReplicaIntent) -> "Callable[[float], Awaitable[PodSeen]] | None":
     """Return the question to the cluster if the replica's pod stays; None without pod or Brain."""
     brain = None if intent.place_file is None else _brain(intent)
     if brain is None:
         return None
 
-    async def ask() -> "PodSeen":
+    async def ask(ran_at: float) -> "PodSeen":
         from brain import calls  # late, as the client
 
         return await brain.send(calls.pod(intent.job, intent.replica))
 
     return ask
+
+
+async def step_question(config: LaunchConfig) -> "Callable[[float], Awaitable[PodSeen]] | None":
+    """Return the question to Slurm if the job step stays; None if the step does not have all agents
+    of the job, or Slurm cannot be asked from here.
+    """
+    step = config.step
+    if step is None or not 1 < config.nodes_max <= step.tasks:
+        return None
+    with contextlib.suppress(Unavailable):
+        if not await slurm.why_over(step, math.inf):
+
+            async def ask(ran_at: float) -> "PodSeen":
+                from brain.views import PodSeen  # late: few agents are ever paused
+
+                why = await slurm.why_over(step, ran_at)
+                return PodSeen(stays=not why, detail=why)
+
+            return ask
+    return None
 
 
 async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
@@ -265,11 +287,24 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
         spares=True,
     )
     warned = asyncio.Event()
-    membership = by_hand(config, scratch, rank=rank, rules=rules, say=Discreet(), warned=warned)
+    ask = await step_question(config)
+    continuity = Continuity(ask, pause_seconds=lease_seconds(config), say=say)
+    membership = by_hand(
+        config,
+        scratch,
+        rank=rank,
+        rules=rules,
+        say=Discreet(),
+        warned=warned,
+        continuity=continuity,
+    )
     if config.step is not None and slurm.WARNING.name not in config.signals:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(slurm.WARNING, _warn, membership, warned)
     ended = await _with_collector(membership, config)
+    if continuity.denied.is_set():
+        say(continuity.detail)
+        return 1
     if config.step is not None and warned.is_set():
         _requeue(config.step, ended, coordinates=membership.coordinates)
         if ended.exit is ReplicaExit.LEFT:
@@ -323,6 +358,7 @@ def by_hand(
     rules: WorldRules,
     say: Callable[[str], None],
     warned: asyncio.Event | None = None,
+    continuity: Continuity | None = None,
     worker_group: Callable[..., WorkerGroup] = WorkerGroup,
 ) -> AgentMembership:
     """Make the ``AgentMembership`` of an agent that no scaler started; the first one coordinates.
@@ -352,6 +388,7 @@ def by_hand(
             terms,
             replaceable=not alone,
             by_hand=not any(map(os.environ.get, _MANAGERS)),
+            asks=continuity is not None and continuity.asks,
             master_addr=config.master_addr if config.nodes_max == 1 else None,
             master_port=config.master_port if config.nodes_max == 1 else None,
         )
@@ -364,6 +401,7 @@ def by_hand(
             say=say,
             last=agent.last,
             witness=agent.witness,
+            continuity=continuity,
         )
 
     membership = AgentMembership(
@@ -378,6 +416,7 @@ def by_hand(
         say=say,
         join_seconds=join_seconds(config),
         lease_seconds=lease_seconds(config),
+        continuity=continuity,
         worker_group=worker_group,
     )
     return membership

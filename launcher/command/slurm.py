@@ -4,18 +4,29 @@
 OUTPUT ENVIRONMENT VARIABLES, and scontrol(1) the host expressions under ``show hostlist``.
 """
 
+import asyncio
+import math
+import os
 import re
 import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+
+from brain.errors import Unavailable
 
 #: The signal that the guides of Slurm, Lightning and submitit ask for: ``--signal=USR1@90``.
 WARNING = signal.SIGUSR1
 #: Ports of endpoints: below those that Linux hands out by itself.
 _FIRST_PORT, _PORTS = 20000, 12000
 _REQUEUE_SECONDS = 30.0
+_QUESTION_SECONDS = 20.0
+#: States of a job whose processes are there, but are not meant to run, or not all of them.
+_PASSING = frozenset({"CONFIGURING", "RESIZING", "SIGNALING", "STOPPED", "SUSPENDED"})
+#: Most seconds between the clocks of a node and of slurmctld.
+_SKEW_SECONDS = 30.0
 #: Flags that say where agents meet, with what stands there where nobody said anything; with any
 #: of them the step's environment says nothing.
 _MEETING = {
@@ -40,6 +51,8 @@ class SlurmStep:
     #: This node's number in the step, from 0.
     node: int
     first_host: str
+    #: Times that Slurm had requeued the job before it started this step.
+    restarts: int = 0
     #: Switches above this node, outermost first; empty where Slurm knows none.
     switches: tuple[str, ...] = ()
 
@@ -66,6 +79,7 @@ def step_of(environment: Mapping[str, str]) -> SlurmStep | None:
         tasks=tasks,
         node=node,
         first_host=first_host(environment.get("SLURM_STEP_NODELIST", "")),
+        restarts=int(environment.get("SLURM_RESTART_COUNT") or 0),
         switches=_switches(environment),
     )
 
@@ -124,6 +138,94 @@ def requeue(step: SlurmStep) -> str:
         return f"{' '.join(command)}: {failed}"
     said = asked.stderr.strip() or f"exit {asked.returncode}"
     return "" if asked.returncode == 0 else f"{' '.join(command)}: {said}"
+
+
+async def why_over(step: SlurmStep, ran_at: float) -> str:
+    """Return why other agents may run in the place of the step's; empty if none were started.
+
+    ``ran_at``: when this process last ran before a pause, in seconds since 1970.
+
+    Raises:
+        Unavailable: Slurm does not answer, or not yet.
+    """
+    steps = await _show("step", str(step.job))
+    # Asked last: this answer tells attempts apart, whose steps have the same names.
+    return judge(step, ran_at, await _show("job", str(step.job)), steps)
+
+
+def judge(step: SlurmStep, ran_at: float, job: str, steps: str) -> str:
+    """Return the result of ``why_over`` for the answers of ``scontrol --oneliner show``.
+
+    Raises:
+        Unavailable: the job does not run now, or another step may have taken this one's place.
+
+    >>> said = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2",
+    ...         "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": "1"}
+    >>> steps = "StepId=7.0 StartTime=2026-01-01T10:00:00 State=RUNNING"
+    >>> judge(step_of(said), 0.0, "JobId=7 JobState=RUNNING Restarts=0", steps)
+    ''
+    >>> judge(step_of(said), 0.0, "JobId=7 JobState=RUNNING Restarts=1", steps)
+    'Slurm has requeued job 7'
+    """
+    facts = _facts(job)
+    state = facts.get("JobState", "")
+    if not state:
+        return f"Slurm has no job {step.job}"
+    if int(facts.get("Restarts", -1)) != step.restarts:
+        return f"Slurm has requeued job {step.job}"
+    if state in _PASSING:
+        raise Unavailable(f"job {step.job} is {state}")
+    if state != "RUNNING":
+        return f"job {step.job} is {state}"
+    listed = [_facts(line) for line in steps.splitlines()]
+    states = {each.get("StepId", ""): each.get("State", "") for each in listed}
+    if states.get(f"{step.job}.{step.step}") != "RUNNING":
+        return f"step {step.job}.{step.step} is over"
+    # A cancelled step is listed as running until all its nodes, paused ones too, have ended it.
+    for each in listed:
+        name = each.get("StepId", "")
+        number = name.partition(".")[2]
+        if not number.isdecimal() or int(number) <= step.step or states[name] != "RUNNING":
+            continue
+        if _utc(each.get("StartTime", "")) > ran_at - _SKEW_SECONDS:
+            raise Unavailable(f"step {name} began during the pause, and still runs")
+    return ""
+
+
+def _utc(text: str) -> float:
+    try:
+        return datetime.fromisoformat(f"{text}+00:00").timestamp()
+    except ValueError:  # Unknown
+        return math.inf
+
+
+async def _show(kind: str, name: str) -> str:
+    """Ask ``scontrol``; an empty string: there is nothing of this name."""
+    command = ("scontrol", "--oneliner", "show", kind, name)
+    environment = os.environ | {"SLURM_TIME_FORMAT": "standard", "TZ": "UTC"}
+    pipe, asked = subprocess.PIPE, None
+    try:
+        asked = await asyncio.create_subprocess_exec(
+            *command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        )
+        async with asyncio.timeout(_QUESTION_SECONDS):
+            out, err = await asked.communicate()
+    except (OSError, TimeoutError) as failed:
+        raise Unavailable(f"{' '.join(command)}: {failed or 'no answer'}") from failed
+    finally:
+        if asked is not None and asked.returncode is None:
+            asked.kill()
+    said = (err or out).decode(errors="replace").strip()
+    if asked.returncode == 0:
+        return out.decode(errors="replace")
+    if "Invalid job id" in said or "not found" in said:
+        return ""
+    raise Unavailable(f"{' '.join(command)}: {said or f'exit {asked.returncode}'}")
+
+
+def _facts(line: str) -> dict[str, str]:
+    # The first of a name counts: arguments of the job's script follow.
+    return dict(word.split("=", 1) for word in reversed(line.split()) if "=" in word)
 
 
 def _meets(options: Mapping[str, Any]) -> bool:

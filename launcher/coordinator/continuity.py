@@ -1,8 +1,9 @@
-"""Pauses of an agent in a pod, and the cluster's word that nobody took its place meanwhile.
+"""Pauses of an agent in a cluster, and the cluster's word that nobody took its place meanwhile.
 
-A cluster may delete a paused pod by force and start others, which form a world of their own; the
-agent in the pod cannot know that. After a pause that outlasts a lease, the agent therefore renews
-no lease and forms no world before the cluster has said that its pod stays.
+A cluster may delete a paused pod by force and start others, or Slurm may requeue a job whose nodes
+are silent. The new agents form a world of their own; the paused agent cannot know that. After a
+pause that outlasts a lease, the agent therefore renews no lease and forms no world before the
+cluster has said that its pod, or its job step, stays.
 """
 
 import asyncio
@@ -23,27 +24,28 @@ _WAITS = "held: this agent was paused; workers wait for proof that no other worl
 class Continuity:
     """Whether this process ran without a pause that others may have taken for its end.
 
-    ``denied`` is set once the cluster said that the pod does not stay: its agent must end at once.
+    ``denied`` is set once the cluster said that this agent does not stay: it must end at once.
     """
 
     def __init__(
         self,
-        ask: "Callable[[], Awaitable[PodSeen]] | None",
+        ask: "Callable[[float], Awaitable[PodSeen]] | None",
         *,
         pause_seconds: float,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``ask`` asks the cluster; None: nobody starts other agents in this one's place, or nobody
-        can be asked.
+        """``ask`` asks the cluster, and gets the time at which this process last ran before the
+        pause, in seconds since 1970; None: nobody starts other agents in this one's place, or
+        nobody can be asked.
         """
         self._ask, self._pause_seconds = ask, pause_seconds
         self._say, self._clock = say, clock
-        self._looked_at = clock()
+        self._looked_at, self._ran_at = clock(), time.time()
         #: End of the last pause that nobody was asked about yet.
         self._broken_at: float | None = None
         self.denied = asyncio.Event()
-        #: Why the pod does not stay.
+        #: Why this agent does not stay.
         self.detail = ""
         self._told = ""
 
@@ -54,11 +56,13 @@ class Continuity:
 
     @property
     def broken(self) -> bool:
-        """True from the end of a pause until the cluster has said that the pod stays."""
+        """True from the end of a pause until the cluster has said that this agent stays."""
         now = self._clock()
         if self._ask is not None and now - self._looked_at > self._pause_seconds:
             self._broken_at = now
         self._looked_at = now
+        if self._broken_at is None:
+            self._ran_at = time.time()
         return self._broken_at is not None
 
     def followed(self, sent_at: float) -> None:
@@ -78,7 +82,7 @@ class Continuity:
         assert self._ask is not None
         asked_at = self._clock()
         try:
-            seen = await self._ask()
+            seen = await self._ask(self._ran_at)
         except UnknownJob as lost:  # Brain's database may be put back
             self._tell(_WAITS.format(lost))
         except NotFound as unasked:  # a Brain of an earlier release does not know the question
@@ -93,7 +97,7 @@ class Continuity:
             self._deny(seen.detail)
         elif self.broken and self._broken_at is not None and self._broken_at <= asked_at:
             self._broken_at = None
-            self._tell("this agent was paused; its pod stays, so its world goes on")
+            self._tell("this agent was paused, and nobody took its place: its world goes on")
             self._told = ""
 
     def _deny(self, why: str) -> None:

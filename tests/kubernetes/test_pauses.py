@@ -156,7 +156,7 @@ def test_paused_pods_that_the_cluster_kept_go_on_without_losing_a_step(
         eventually(lambda: it.same(before), "further steps", 60, it.cluster.logs)
         time.sleep(3 * LEASE)  # nothing was only put off
         assert it.same(before), it.cluster.logs()
-        assert "its pod stays, so its world goes on" in "".join(map(it.said, names))
+        assert "nobody took its place: its world goes on" in "".join(map(it.said, names))
 
 
 def test_paused_pods_wait_until_somebody_can_say_that_they_stay(tmp_path: Path) -> None:

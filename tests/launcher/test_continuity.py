@@ -1,6 +1,7 @@
-"""An agent in a pod that was paused renews nothing before it heard that its pod stays."""
+"""A paused agent in a cluster renews nothing before it heard that nobody took its place."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -18,11 +19,13 @@ class Pod:
     def __init__(self, *answers: PodSeen | BrainError) -> None:
         self.now, self.answers, self.said = 100.0, list(answers), list[str]()
         self.during: Callable[[], None] = lambda: None
+        self.asked_about = list[float]()
         self.continuity = Continuity(
             self._ask, pause_seconds=LEASE, say=self.said.append, clock=lambda: self.now
         )
 
-    async def _ask(self) -> PodSeen:
+    async def _ask(self, ran_at: float) -> PodSeen:
+        self.asked_about.append(ran_at)
         self.during()
         answer = self.answers.pop(0)
         if isinstance(answer, BrainError):
@@ -85,6 +88,16 @@ def test_a_pod_that_is_gone_ends_and_never_goes_on() -> None:
     assert "its pod was deleted" in pod.continuity.detail
 
 
+def test_the_cluster_is_asked_about_the_time_since_the_pause_began() -> None:
+    before = time.time()
+    pod = Pod(Unavailable("no answer"), STAYS)
+    pod.pause(60)
+    after = time.time()
+    assert pod.find_out()
+    assert pod.asked_about[0] == pod.asked_about[1]
+    assert before <= pod.asked_about[0] <= after
+
+
 def test_silence_proves_nothing_and_is_told_once() -> None:
     silent = Unavailable("no scaler takes requests")
     pod = Pod(silent, silent)
@@ -117,7 +130,7 @@ def test_where_nobody_can_be_asked_there_are_no_pauses() -> None:
     def clock() -> float:
         return now[0]
 
-    ask: Callable[[], Awaitable[PodSeen]] | None = None
+    ask: Callable[[float], Awaitable[PodSeen]] | None = None
     continuity = Continuity(ask, pause_seconds=LEASE, say=print, clock=clock)
     now[0] += 60
     assert not continuity.broken

@@ -4,18 +4,27 @@ Debian's Slurm runs here with one node. A step of several nodes is played: its e
 up here, and both of its hosts are this machine.
 """
 
+import asyncio
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from brain.errors import Unavailable
+from launcher.agent.program import step_question
 from launcher.command import slurm
+from tests.launcher.building import a_config
 from tests.launcher.elastic import eventually
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "scancel")
@@ -63,6 +72,21 @@ while not os.path.exists("enough"):
     time.sleep(0.02)
     if step % 10 == 0:
         torch.save({"step": step}, "state.new"); os.replace("state.new", "state.pt")
+print("ends", flush=True)
+"""
+#: What a lease lasts, and pauses that no lease survives, seconds.
+LEASE, PAUSE = 3.0, 8.0
+PAUSES = [
+    pytest.param(PAUSE, id="pause"),
+    pytest.param(62.0, id="long pause", marks=[pytest.mark.chaos, pytest.mark.timeout(300)]),
+]
+STEPS = """
+import os, time
+print("begins", flush=True)
+steps = os.open(f"steps.{os.environ['RANK']}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+while not os.path.exists("enough"):
+    time.sleep(0.02)
+    os.write(steps, b".")
 print("ends", flush=True)
 """
 SHOWS = """
@@ -226,6 +250,133 @@ def test_a_script_that_handles_the_warning_gets_it_once(
     assert "suspended" not in out.read_text()
 
 
+def address() -> str:
+    """One of this machine that is not loopback: agents that meet there may be on two hosts."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # nothing is sent
+        return str(probe.getsockname()[0])
+
+
+@dataclass
+class PausedStep:
+    """A job of two agents in one step, whose workers write a byte for each of their steps."""
+
+    environment: dict[str, str]
+    directory: Path
+    job: str
+
+    def steps(self) -> list[int]:
+        return [size(self.directory / f"steps.{rank}") for rank in (0, 1)]
+
+    def text(self) -> str:
+        """All that agents and workers have written."""
+        return "".join(each.read_text() for each in self.directory.glob("said.*"))
+
+    def step_on(self) -> None:
+        """Wait until both workers have taken many more steps than now."""
+        before = self.steps()
+        eventually(
+            lambda: all(now > then + 20 for now, then in zip(self.steps(), before, strict=True)),
+            f"further steps\n{self.text()}",
+            seconds=100,
+        )
+
+    def processes(self) -> tuple[int, list[int]]:
+        """The process of Slurm that runs the step, and those that it started."""
+        for place in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if f"[{self.job}.0]" in (place / "cmdline").read_text():
+                    manager = int(place.name)
+                    return manager, descendants(manager)
+        raise AssertionError("no slurmstepd")
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def descendants(pid: int) -> list[int]:
+    found = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (thread / "children").read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+@pytest.fixture
+def paused_step(cluster: dict[str, str], tmp_path: Path) -> Iterator[PausedStep]:
+    (tmp_path / "train.py").write_text(STEPS)
+    port = ports(1)[0]
+    flags = f"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint={address()}:{port}"
+    command = f"{BRAIN_RUN} {flags} --local-addr={address()} train.py"
+    inner = f"exec {command} > said.$SLURM_PROCID.${{SLURM_RESTART_COUNT:-0}} 2>&1"
+    (tmp_path / "job.sh").write_text(f"#!/bin/sh\nsrun -n2 sh -c '{inner}'\n")
+    environment = cluster | {"HOME": str(tmp_path)}
+    flags = ["-n2", "--requeue", f"--output={tmp_path / 'out.txt'}", f"--chdir={tmp_path}"]
+    job = said_by(["sbatch", "--parsable", *flags, str(tmp_path / "job.sh")], environment)
+    step = PausedStep(environment, tmp_path, job)
+    try:
+        step.step_on()
+        yield step
+    finally:
+        said_by(["scancel", job], environment)
+
+
+@pytest.mark.parametrize("seconds", PAUSES)
+def test_a_suspended_job_goes_on_without_losing_a_step(
+    seconds: float, paused_step: PausedStep
+) -> None:
+    said_by(["scontrol", "suspend", paused_step.job], paused_step.environment)
+    time.sleep(seconds)
+    before = paused_step.steps()
+    time.sleep(1)
+    assert paused_step.steps() == before
+
+    said_by(["scontrol", "resume", paused_step.job], paused_step.environment)
+    paused_step.step_on()
+    time.sleep(LEASE)  # nothing was only put off
+    paused_step.step_on()
+    said = paused_step.text()
+    assert said.count("begins") == 2, said
+    assert "nobody took its place: its world goes on" in said
+    (paused_step.directory / "enough").touch()
+    eventually(lambda: paused_step.text().count("ends") == 2, "its end", seconds=60)
+
+
+def test_agents_of_a_job_that_was_requeued_while_they_were_paused_never_step_again(
+    paused_step: PausedStep,
+) -> None:
+    manager, started = paused_step.processes()
+    stopped = [manager, *started]
+    try:
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(PAUSE)
+        said_by(["scontrol", "requeue", paused_step.job], paused_step.environment)
+        before = paused_step.steps()
+        for pid in started:  # as long as its manager is stopped, Slurm ends no process of the step
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        requeued = f"others may run in its place: Slurm has requeued job {paused_step.job}"
+        eventually(lambda: requeued in paused_step.text(), "word of it", seconds=60)
+        eventually(lambda: not any(map(runs, started)), "their end", seconds=60)
+        # For some milliseconds after a pause a worker may be quicker than the watch over its lease.
+        after = paused_step.steps()
+        assert all(now <= then + 1 for now, then in zip(after, before, strict=True))
+    finally:
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def runs(pid: int) -> bool:
+    """False for a process that has ended, even if its parent has not noticed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 STEP = {
     "SLURM_JOB_ID": "7",
     "SLURM_STEP_ID": "1",
@@ -272,6 +423,60 @@ def test_tasks_that_are_jobs_of_their_own_are_told() -> None:
         step, {}
     )
     assert slurm.advice(slurm.step_of(STEP), {}) == ""
+
+
+RUNS = "JobId=7 JobState=RUNNING Restarts=0 Command=/job.sh Restarts=5 JobState=FAILED"
+LISTED = """\
+StepId=7.batch StartTime=2026-11-27T10:00:00 State=RUNNING
+StepId=7.1 StartTime=2026-11-27T10:00:00 State=RUNNING
+StepId=7.TBD StartTime=Unknown State=PENDING
+StepId=7.2 StartTime=2026-11-27T11:00:00 State=RUNNING
+"""
+#: When the other step had run for ten minutes.
+PAUSED_AT = datetime(2026, 11, 27, 11, 10, tzinfo=UTC).timestamp()
+
+
+def why_over(job: str, steps: str = LISTED, ran_at: float = PAUSED_AT) -> str:
+    step = slurm.step_of(STEP)
+    assert step is not None
+    return slurm.judge(step, ran_at, job, steps)
+
+
+def test_a_step_that_runs_was_succeeded_by_nobody() -> None:
+    assert why_over(RUNS) == ""
+
+
+@pytest.mark.parametrize(
+    ("job", "steps", "why"),
+    [
+        ("", "", "Slurm has no job 7"),
+        (RUNS.replace("Restarts=0", "Restarts=1"), LISTED, "Slurm has requeued job 7"),
+        (RUNS.replace("RUNNING", "COMPLETING"), LISTED, "job 7 is COMPLETING"),
+        (RUNS.replace("RUNNING", "PENDING"), "", "job 7 is PENDING"),
+        (RUNS, "", "step 7.1 is over"),
+        (RUNS, LISTED.replace("7.1 ", "7.3 "), "step 7.1 is over"),
+    ],
+    ids=["forgotten", "requeued", "ends", "waits", "without steps", "with other steps"],
+)
+def test_a_step_that_others_may_have_succeeded_is_over(job: str, steps: str, why: str) -> None:
+    assert why_over(job, steps) == why
+
+
+def test_a_suspended_job_is_asked_about_again() -> None:
+    with pytest.raises(Unavailable, match="job 7 is SUSPENDED"):
+        why_over(RUNS.replace("RUNNING", "SUSPENDED"))
+
+
+def test_a_step_that_began_during_the_pause_may_be_a_successor_until_it_ends() -> None:
+    with pytest.raises(Unavailable, match=r"step 7\.2 began during the pause"):
+        why_over(RUNS, ran_at=PAUSED_AT - 900)
+    assert why_over(RUNS, LISTED.partition("StepId=7.2")[0], PAUSED_AT - 900) == ""
+
+
+@pytest.mark.parametrize("nodes", [1, 4, 5], ids=["one agent", "no Slurm here", "more agents"])
+def test_slurm_is_asked_only_if_it_can_know(nodes: int, tmp_path: Path) -> None:
+    config = a_config(tmp_path, ["true"], nodes_max=nodes, step=slurm.step_of(STEP))
+    assert asyncio.run(step_question(config)) is None
 
 
 def test_a_job_that_cannot_be_requeued_says_why() -> None:
