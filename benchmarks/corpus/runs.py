@@ -20,6 +20,9 @@ EVENTS = ("plain", "killed", "resized", "stopped")
 _RUN_SECONDS = 180.0
 #: How long a step lasts until the run is disturbed; where it is resized, as the program says.
 _PAUSE_SECONDS: Mapping[str, float] = {"plain": 0.0, "killed": 0.2, "stopped": 0.2}
+#: Steps in which a second launcher joins, of the eight from ``moment`` to the last save but one. A
+#: world grows at a save, and the last save ends the program.
+_JOINING_STEPS = 5
 #: What a launcher left may end by itself for so long.
 _TIDY_SECONDS = 5.0
 _POLL_SECONDS = 0.05
@@ -220,8 +223,10 @@ def _killed(place: _Place, program: Program) -> tuple[tuple[int, ...], bool]:
 
 def _resized(place: _Place, program: Program) -> tuple[tuple[int, ...], bool]:
     flags = ("--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=2")
+    began = time.monotonic()
     first = place.start(*flags)
     came = _moment(place, program, first)
+    place.pause(joining_pause(program.step_seconds, time.monotonic() - began))
     second = place.start(*flags)
     grew = False
     while not grew and first.poll() is None:
@@ -229,6 +234,15 @@ def _resized(place: _Place, program: Program) -> tuple[tuple[int, ...], bool]:
         time.sleep(_POLL_SECONDS)
     place.pause(0)
     return (_ended(first), _ended(second)), came and grew
+
+
+def joining_pause(step_seconds: float, first_seconds: float) -> float:
+    """How long a step lasts while the second launcher joins, which imports as much as the first.
+
+    ``first_seconds``: from the first launcher's start to the moment, which is late on a busy
+    machine.
+    """
+    return max(step_seconds, first_seconds / _JOINING_STEPS)
 
 
 def _has_grown(place: _Place, program: Program) -> bool:
