@@ -51,7 +51,7 @@ class Program:
     unseeded: bool = False
     #: The largest relative difference of a loss after the world's size changed.
     tolerance: float = 1e-4
-    #: How long a step lasts until another launcher, which imports as much, has joined.
+    #: The least time that a step lasts until another launcher, which imports as much, has joined.
     step_seconds: float = 2.0
     #: Part of ``make test``.
     quick: bool = False
@@ -131,12 +131,8 @@ PROGRAMS = (
     _here("sentence-transformers", "embeddings.py", step_seconds=4.0),
     _framework("Lightning, DDP", "lightning_module.py", slow=True),
     _framework("Lightning, DDP and AsyncCheckpointIO", "lightning_module.py", "--asynchronous"),
-    _framework(
-        "Lightning, FSDP",
-        "lightning_module.py",
-        "--strategy=fsdp",
-        needs="a card: Lightning's FSDPStrategy refuses a CPU",
-    ),
+    _framework("Lightning, FSDP", "lightning_module.py", "--strategy=fsdp"),
+    _framework("Lightning, FSDP2", "lightning_module.py", "--strategy=fsdp2"),
     _framework("ignite", "ignited.py"),
     _framework("torch_geometric", "graphs.py"),
     _framework("torchdata's StatefulDataLoader", "stateful.py"),

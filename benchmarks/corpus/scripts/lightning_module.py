@@ -1,4 +1,4 @@
-"""Lightning's Trainer with DDP or FSDP; its checkpoints written at once or beside the training."""
+"""Lightning's Trainer with DDP or either FSDP, and checkpoints saved at once or in a thread."""
 
 import os
 
@@ -6,15 +6,36 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 from pieces import BATCH, EVERY, STEPS, WIDTH, examples, options, tell, tell_resumed, wait
 from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.utils.data import DataLoader, TensorDataset
+
+
+class FullySharded(FSDPStrategy):
+    """The Trainer refuses a CPU for the very class, though not for one that is derived from it."""
+
+
+STRATEGIES = {
+    "ddp": lambda world: "ddp",
+    "fsdp": lambda world: FullySharded(state_dict_type="sharded"),
+    # Left to itself it shards data over nodes alone.
+    "fsdp2": lambda world: ModelParallelStrategy(data_parallel_size=world, tensor_parallel_size=1),
+}
 
 
 class Regression(lightning.LightningModule):
     def __init__(self, pause):
         super().__init__()
         self.layer, self.pause = nn.Linear(WIDTH, 1), pause
+
+    def configure_model(self):
+        if isinstance(self.trainer.strategy, FSDPStrategy):
+            # Wrapped by the strategy, it would look for a card.
+            self.layer = FullyShardedDataParallel(self.layer, device_id=torch.device("cpu"))
+        elif isinstance(self.trainer.strategy, ModelParallelStrategy):
+            fully_shard(self.layer, mesh=self.device_mesh["data_parallel"])
 
     def on_train_start(self):
         if self.global_rank == 0 and self.global_step:
@@ -35,14 +56,14 @@ class Regression(lightning.LightningModule):
 
 def main():
     parser = options()
-    parser.add_argument("--strategy", default="ddp")
+    parser.add_argument("--strategy", choices=STRATEGIES, default="ddp")
     parser.add_argument("--asynchronous", action="store_true")
     args = parser.parse_args()
     world, here = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
     lightning.seed_everything(7)
     trainer = lightning.Trainer(
         accelerator="cpu",
-        strategy=args.strategy,
+        strategy=STRATEGIES[args.strategy](world),
         devices=here,
         num_nodes=world // here,
         max_steps=STEPS,
