@@ -85,7 +85,7 @@ import os, time
 print("begins", flush=True)
 steps = os.open(f"steps.{os.environ['RANK']}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 while not os.path.exists("enough"):
-    time.sleep(0.02)
+    time.sleep(0.1)
     os.write(steps, b".")
 print("ends", flush=True)
 """
@@ -273,10 +273,10 @@ class PausedStep:
         return "".join(each.read_text() for each in self.directory.glob("said.*"))
 
     def step_on(self) -> None:
-        """Wait until both workers have taken many more steps than now."""
+        """Wait until both workers have taken ten more steps than now."""
         before = self.steps()
         eventually(
-            lambda: all(now > then + 20 for now, then in zip(self.steps(), before, strict=True)),
+            lambda: all(now > then + 10 for now, then in zip(self.steps(), before, strict=True)),
             f"further steps\n{self.text()}",
             seconds=100,
         )
