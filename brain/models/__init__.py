@@ -2,7 +2,7 @@
 
     fitting, throughput     from samples to points, and throughput over replicas (used by the cycle)
     step_time               step time over nodes, replicas, batches and kinds of accelerator
-    efficiency, goodput     worth of an example of a large batch; the best batch of a size
+    efficiency, goodput     value of an example in a large batch; the best batch size at a job size
     restart, remaining      cost of a change, and the time left to pay it back
     calibration             promised against measured
 

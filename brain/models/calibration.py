@@ -21,7 +21,7 @@ _SURPRISE = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The calibration of throughput predictions against later measurements."""
+    """The share of later measurements that fell inside the predicted bands, with its interval."""
 
     count: int
     #: Share of measurements inside their 90 % bands, and the 90 % interval of that share.
@@ -37,7 +37,7 @@ class Calibration:
 
 
 def standardised(predicted: Prediction, measured: float) -> float:
-    """Return the log of measured over predicted throughput, in standard deviations of the band.
+    """Return ln(measured / predicted throughput) in standard deviations of the predicted band.
 
     Raises:
         Undetermined: the band has no width, or a rate is not above 0.
@@ -53,8 +53,8 @@ def standardised(predicted: Prediction, measured: float) -> float:
 
 
 def scores(outcomes: Iterable[tuple[Prediction, float]]) -> list[float]:
-    """Return ``standardised`` of each outcome; a band is at least as wide as the scatter of
-    repeated worlds.
+    """Return ``standardised`` for each outcome; the deviation is at least the scatter between equal
+    worlds.
     """
     found = []
     for predicted, measured in outcomes:
@@ -65,7 +65,8 @@ def scores(outcomes: Iterable[tuple[Prediction, float]]) -> list[float]:
 
 
 def surprised(outcomes: Iterable[tuple[Prediction, float]]) -> bool:
-    """Return True if the last worlds were far from their forecasts, so that the job has changed.
+    """Return True if the measurements of the last worlds differ so much from their forecasts that
+    the job must have changed.
 
     >>> band = Prediction(examples_per_second=100, low=80, high=125)
     >>> surprised([(band, 90.0)]), surprised([(band, 90.0), (band, 40.0), (band, 40.0)])
@@ -81,7 +82,7 @@ def widening(scores: Sequence[float]) -> float:
     """Return the factor on deviations: the root mean square of standardised one-step-ahead errors.
 
     The factor is at least 1 and begins with four errors of 1, because two surprises prove little.
-    Applications are not exchangeable (models.md section 2.4), so each job has its own factor.
+    Applications differ (models.md section 2.4), so each job has its own factor.
 
     >>> widening([]), round(widening([3.0, -3.0, 3.0, -3.0]), 2)
     (1.0, 2.24)
@@ -91,9 +92,9 @@ def widening(scores: Sequence[float]) -> float:
 
 
 def calibration(outcomes: Sequence[tuple[Prediction, float]]) -> Calibration:
-    """Judge predictions by their later measurements.
+    """Compare predictions with their later measurements, and return the share that was right.
 
-    The interval of the coverage is Wilson's (1927).
+    The interval of this share is Wilson's (1927).
 
     Raises:
         Undetermined: there are no outcomes, or one cannot be judged.

@@ -1,10 +1,10 @@
-"""Measurements of earlier runs of one script, for a run that has measured little itself.
+"""Measurements of earlier runs of a script, used while the present run has few of its own.
 
 The speed of a run differs from that of other runs of its script by one factor, which depends on
 machines, data and sequence lengths. So the points of other runs are scaled to this run's level
-before they enter its fit, with the error by which runs of the script differed. A run whose
-difference exceeds this error belongs to another script, whatever its name, and takes nothing from
-the others.
+before this run's model is fitted to them. Their error is the difference between runs of the script.
+A run that differs by more than this error is treated as a run of another script, whatever its name,
+and uses no other runs.
 """
 
 import math
@@ -67,7 +67,7 @@ class EarlierRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inherited:
-    """The points that a run takes from earlier runs."""
+    """The points of earlier runs that a run uses."""
 
     observations: Mapping[str, tuple[Observation, ...]]
     #: Most replicas of the earlier runs.
@@ -80,7 +80,7 @@ class Inherited:
     runs: tuple[EarlierRun, ...] = ()
 
     def heard(self, runs: Sequence[EarlierRun]) -> Sequence[EarlierRun]:
-        """Return those of ``runs`` that belong to the script, as far as that is known."""
+        """Return those of ``runs`` that belong to the same script, as far as the measurements show."""
         return () if self.refused else self.runs or runs
 
 
@@ -102,9 +102,9 @@ class _Known:
 def inherited(
     runs: Sequence[EarlierRun], own: Mapping[str, Sequence[Observation]], terms: SpeedTerms
 ) -> Inherited:
-    """Return the observations that a run takes from ``runs``.
+    """Return the points of ``runs`` that the present run uses.
 
-    ``own`` holds the run's own observations, by kind of accelerator.
+    ``own`` has the present run's own observations, by kind of accelerator.
     """
     told = [_compared(_known((run,), terms), own) for run in runs]
     alike = tuple(run for run, found in zip(runs, told, strict=True) if not found.why)
@@ -161,8 +161,8 @@ def _names(runs: Sequence[EarlierRun]) -> str:
 
 
 def tells_noise(point: Point) -> bool:
-    """Return True if a world could measure gradient noise, which takes more than one
-    micro-batch.
+    """Return True if a world could measure gradient noise: it made more than one micro-batch per
+    step.
     """
     return point.processes * point.accumulation > 1
 
@@ -208,8 +208,8 @@ def noise_exponent(seen: Sequence[NoiseSeen]) -> float:
 
         log noise = a + p log work + q log batch        (q is returned)
 
-    McCandlish et al. (2018) find that noise falls with the temperature of training, which a larger
-    batch lowers. In the published traces of Pollux q is 0 to 0.9. The power q is fitted to
+    McCandlish et al. (2018) find that the noise scale depends on the temperature of training, which
+    a larger batch lowers. In the published traces of Pollux q is 0 to 0.9. The power q is fitted to
     differences between measurements, mainly those at about the same work; with few measurements q
     stays near 0.
     """
@@ -228,8 +228,8 @@ def noise_exponent(seen: Sequence[NoiseSeen]) -> float:
 
 
 def work_done(points: Sequence[Point], first: float | None) -> float:
-    """Return the examples that a job trained on, in examples of its ``first`` batch if that is
-    known.
+    """Return the examples that a job trained on, counted in examples of its ``first`` batch size if
+    that is known.
     """
     done = 0.0
     for steps, point in made(points):
@@ -242,10 +242,10 @@ def work_done(points: Sequence[Point], first: float | None) -> float:
 
 
 def noise_at(runs: Sequence[EarlierRun], done: float, batch: float | None) -> float | None:
-    """Return the gradient noise of earlier runs after the same work, at a ``batch``.
+    """Return the gradient noise that earlier runs had after the same work, converted to ``batch``.
 
     The noise is interpolated in logarithms between the points of a run, and averaged over the runs
-    that did that work. None if no run did: noise grows as a job trains.
+    that did that much work. None if no run did so, because noise grows as a job trains.
     """
     paths = [np.array(run.noises).T for run in runs if run.noises and run.noises[-1].work >= done]
     if not paths:
@@ -257,15 +257,15 @@ def noise_at(runs: Sequence[EarlierRun], done: float, batch: float | None) -> fl
 
 
 def outdated(points: Sequence[Point], first: float | None) -> bool:
-    """Return True if a job did half of its work since its noise could be measured: noise grows
-    with work.
+    """Return True if a job did half of its work after its noise was last measured; noise grows with
+    work.
     """
     told = [at for at, p in enumerate(points) if tells_noise(p) and p.noise_scale is not None]
     return not told or outgrew(points, points[: told[-1] + 1], first)
 
 
 def outgrew(points: Sequence[Point], then: Sequence[Point], first: float | None) -> bool:
-    """Return True if a job's work has doubled since it had ``then`` points."""
+    """Return True if a job has done twice the work that it had done when it had ``then`` points."""
     return work_done(points, first) > _OUTDATED * work_done(then, first)
 
 

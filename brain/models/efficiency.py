@@ -1,7 +1,7 @@
-"""Statistical efficiency: the worth of an example of a larger batch.
+"""Statistical efficiency: the value of an example in a larger batch.
 
-It follows from the gradient noise scale (McCandlish et al., *An Empirical Model of Large-Batch
-Training*, 2018), as in Pollux (Qiao et al., OSDI 2021, section 3.1).
+The efficiency follows from the gradient noise scale (McCandlish et al., *An Empirical Model of
+Large-Batch Training*, 2018), as in Pollux (Qiao et al., OSDI 2021, section 3.1).
 """
 
 import math
@@ -36,7 +36,7 @@ LARGEST_ERROR = 0.5
 
 
 def noise_scale(square: float, variance: float, batch: float) -> float:
-    """Return the gradient noise scale in examples: the batch whose noise is as large as its signal.
+    """Return the gradient noise scale in examples: the batch size at which noise equals signal.
 
         phi = batch * variance / square
 
@@ -69,9 +69,9 @@ def gradient_statistics(
 
         |G|^2 = (B |G_B|^2 - b |G_b|^2) / (B - b),    S = (|G_b|^2 - |G_B|^2) / (1/b - 1/B)
 
-    (McCandlish et al., appendix A.1.) Under data parallelism ``b`` is a worker's local batch and
-    ``B`` the global one: both norms are seen in every step. Average each over steps first: the
-    ratio of two noisy numbers is biased.
+    (McCandlish et al., appendix A.1.) Under data parallelism ``b`` is a worker's local batch size
+    and ``B`` the global one, so every step yields both norms. Callers average each norm over steps
+    first, because the ratio of two noisy numbers is biased.
 
     Raises:
         Undetermined: the batches are equal, as they are with one worker and no accumulation.
@@ -91,7 +91,7 @@ def gradient_statistics(
 
 
 class Norms(NamedTuple):
-    """Mean squared norms of gradients at two batches, over some sampled steps."""
+    """Mean squared norms of gradients at two batch sizes, over some sampled steps."""
 
     steps: int
     small_batch: int
@@ -108,7 +108,7 @@ class Norms(NamedTuple):
 
 
 def norms_of(sample: ThroughputSample) -> Norms | None:
-    """Return the gradient norms that a sample carries; None if it carries no pair."""
+    """Return the gradient norms in a sample; None if the sample does not have both."""
     steps, small, big = sample.gns_steps, sample.gns_small_batch, sample.gns_big_batch
     if not steps or small is None or big is None or not 0 < small < big:
         return None
@@ -132,12 +132,12 @@ class NoiseScale:
 class GradientSums:
     """Statistics of a job's gradients so far, small enough to be stored with its fits.
 
-    Squared mean gradient ``s`` and variance ``v`` of windows (``gradient_statistics``) are summed
-    with the sampled steps behind them as weights, halved every ``HALF_LIFE_STEPS``, and divided by
-    four as the job's age doubles: noise grows with training, and a lone worker measures it rarely.
-    The scale is the ratio of the means; its error follows from the scatter of the windows by the
-    delta method. Workers of a world share the mean gradient of a step, so their windows count as
-    one.
+    The squared mean gradient ``s`` and variance ``v`` of each window (``gradient_statistics``) are
+    summed. The weight of a window is its number of sampled steps; it halves every
+    ``HALF_LIFE_STEPS``, and falls to a quarter when the job's age doubles, because noise grows with
+    training. The noise scale is the ratio of the means. Its error follows from the scatter of the
+    windows by the delta method. Workers of a world share the mean gradient of a step, so their
+    windows count as one.
     """
 
     #: Micro-batches per step of these sums, which decide the loss scale; sums of another
@@ -154,7 +154,9 @@ class GradientSums:
     second: tuple[float, ...] = (0.0,) * 6
 
     def with_samples(self, samples: Sequence[ThroughputSample]) -> "GradientSums":
-        """Return these sums with the newer ones among ``samples``, which must be sorted by time."""
+        """Return these sums with those of ``samples`` that are newer; ``samples`` must be sorted by
+        time.
+        """
         fresh = [s for s in samples if self.until is None or s.measured_at > self.until]
         if not fresh:
             return self
@@ -203,7 +205,7 @@ class GradientSums:
 
     @property
     def scale(self) -> NoiseScale:
-        """Return the noise scale as far as it is known.
+        """Return the noise scale; raise ``Undetermined`` if it is too uncertain.
 
         Raises:
             Undetermined: nothing was measured, or no mean gradient stands out of the noise; more
@@ -249,7 +251,7 @@ def _aged(since: datetime, then: datetime, now: datetime) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseByBatch:
-    """Gradient noise scale in examples, as a function of the batch that a job trains with."""
+    """Gradient noise scale in examples, as a function of the batch size."""
 
     examples: float
     #: Batch at which the scale was measured.
@@ -258,7 +260,7 @@ class NoiseByBatch:
     exponent: float = 0.0
 
     def at(self, batch: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the noise scale expected at another batch.
+        """Return the noise scale expected at another batch size.
 
         >>> NoiseByBatch(examples=400.0, batch=16.0, exponent=0.5).at(64.0).item()
         800.0
@@ -268,7 +270,7 @@ class NoiseByBatch:
 
 
 def gain(batch: float, *, first_batch: float, noise: float | NoiseByBatch | None) -> float:
-    """Return AdaScale's gain: how many ``first_batch`` steps one step of ``batch`` replaces.
+    """Return AdaScale's gain: how many steps of ``first_batch`` one step of ``batch`` replaces.
 
         r = (B / M0) E(B)        (Johnson et al., *AdaScale SGD*, 2020, with E of Pollux)
 
@@ -284,12 +286,12 @@ def efficiency(
     first_batch: float,
     noise: float | NoiseByBatch | None,
 ) -> NDArray[np.float64]:
-    """Return the worth of an example of ``batch``, in examples of ``first_batch``.
+    """Return the value of an example in ``batch``, in examples of ``first_batch``.
 
         E(M) = (phi + M0) / (phi + M)        (Pollux, equation 7)
 
-    The worth is 1 if the noise scale is None (unknown); the batch must then stay as it is. A scale
-    is clipped to ``SMALLEST`` to ``LARGEST`` times the first batch.
+    The value is 1 if the noise scale is None (unknown); the batch size must then not change. The
+    scale is clipped to ``SMALLEST`` to ``LARGEST`` times the first batch.
 
     >>> efficiency(128.0, first_batch=32, noise=32.0).item()
     0.4

@@ -67,7 +67,7 @@ class Point:
 
     @property
     def exchange_wait_share(self) -> float | None:
-        """Return the share of a step that the slowest rank waits for gradients; None if not
+        """Return the share of a step for which the slowest rank waits for gradients; None if not
         measured.
         """
         if self.compute_seconds is None:
@@ -76,12 +76,12 @@ class Point:
 
     @property
     def data_wait_share(self) -> float:
-        """Return the share of a step that waits for data."""
+        """Return the share of a step for which workers wait for data."""
         return self.data_wait_seconds / self.step_seconds
 
     @property
     def rate(self) -> float:
-        """Return the examples per second of the world, or steps per second if no batch was seen."""
+        """Return the world's examples per second, or steps per second if the batch size is unknown."""
         return (self.examples_per_step or 1.0) / self.step_seconds
 
     @property
@@ -96,9 +96,10 @@ class Point:
 
 
 def made(points: Iterable[Point]) -> Iterator[tuple[int, Point]]:
-    """Yield each point with the optimizer steps made with its batch; points are given oldest first.
+    """Yield each point with the optimizer steps made with its batch size; ``points`` has the oldest
+    first.
 
-    A world whose batch changed has several points, each with the world's steps so far.
+    A world whose batch size changed has several points, each with the world's steps until then.
     """
     before: dict[int, int] = {}
     for point in points:
@@ -162,7 +163,7 @@ def measure(
 
 
 def median_with_error(values: _Floats, weights: _Floats) -> tuple[float, float]:
-    """Return the weighted median of window medians and its relative standard error.
+    """Return the weighted median of the windows' medians, and its relative standard error.
 
     Windows are the observations, their steps the weights:
 
@@ -170,7 +171,7 @@ def median_with_error(values: _Floats, weights: _Floats) -> tuple[float, float]:
 
     with the weighted median absolute deviation as a robust scale (Hampel, 1974), the asymptotic
     factor of a median under normal errors (Kenney and Keeping, 1962) and Kish's effective sample
-    size (1965). Waits that come in bursts make it optimistic.
+    size (1965). If waits come in bursts, the error is too small.
 
     >>> median_with_error(np.array([0.2, 0.1, 0.3]), np.array([1.0, 1.0, 1.0]))
     (0.2, 0.536...)
@@ -265,8 +266,8 @@ def _expect_enough(
 
 
 def copies(samples: Sequence[ThroughputSample]) -> bool:
-    """Return True if every rank of a world of several reports that it met no other: all do the
-    same work.
+    """Return True if the ranks train separate copies: the world has several ranks, and each reports
+    that it met no other.
     """
     newest = {sample.place.rank: sample for sample in samples}
     processes = max((sample.processes for sample in newest.values()), default=1)

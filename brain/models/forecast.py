@@ -22,7 +22,9 @@ def foretell(
     terms: SpeedTerms | None = None,
     runs: Sequence[EarlierRun] = (),
 ) -> Prediction | None:
-    """Predict the throughput of ``point`` from ``earlier`` worlds, in a band not yet widened."""
+    """Predict the throughput of ``point`` from ``earlier`` worlds, with a band that is not widened
+    yet.
+    """
     known = [replace(one, foretold=None) for one in earlier]
     if not known:
         return None
@@ -47,8 +49,9 @@ def foretell(
 def foresee(runs: Sequence[EarlierRun], terms: SpeedTerms | None = None) -> JobModel | None:
     """Fit a model of a run that has not begun, from earlier runs of its script, newest first.
 
-    The model treats the run as the newest of ``runs`` that any other of them is like, else as the
-    newest, with the gradient noise of their beginnings. None if no run was measured.
+    The model assumes that the run is like the newest of ``runs`` that resembles another one, or
+    else like the newest. The gradient noise is that of the runs' beginnings. None if no run was
+    measured.
     """
     found = [_as(run, [one for one in runs if one is not run], terms) for run in runs[:1]]
     if found and len(runs) > _FEW and (found[0] is None or found[0].inherited.refused):

@@ -1,6 +1,4 @@
-"""Goodput: throughput times statistical efficiency; and the batch with the most goodput at a
-size.
-"""
+"""Goodput (throughput times statistical efficiency), and the best batch size at a job size."""
 
 import math
 from collections.abc import Sequence
@@ -21,18 +19,18 @@ _TRIED = 50
 
 
 class StepTimePredictor(Protocol):
-    """Predicts step times: ``StepTime``, or ``OnAccelerator`` for one kind of device."""
+    """A predictor of step times: ``StepTime``, or ``OnAccelerator`` for one kind of device."""
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the log seconds per optimizer step of the rows, with their deviation if asked
-        for.
+        """Return the log seconds per optimizer step of each row; if asked for, also the standard
+        deviation.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """The batches that a job may have, and the noise scale that decides the worth of their
+    """The batch sizes that a job may have, and the noise scale, which gives the value of their
     examples.
     """
 
@@ -48,13 +46,13 @@ class Batches:
 
     @property
     def top(self) -> float:
-        """Return the largest global batch that may be chosen: without a noise scale the first
-        one.
+        """Return the largest global batch size that may be chosen; without a noise scale, the first
+        batch size.
         """
         return self.first if self.noise is None else max(self.first, self.largest)
 
     def spread(self, copies: int) -> bool:
-        """Return True if some allowed batch gives each of ``copies`` at least the smallest local
+        """Return True if an allowed batch size gives each of ``copies`` at least the smallest local
         batch.
         """
         return max(self.first, self.smallest_local * copies) <= self.top * (1 + 1e-9)
@@ -62,7 +60,7 @@ class Batches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """The goodput of a size with its best batch."""
+    """The goodput of a job size with its best batch size."""
 
     configuration: Configuration
     #: Useful examples per second, in examples of the first batch, with a 90 % band.
@@ -115,11 +113,11 @@ def best(times: StepTimePredictor, nodes: int, replicas: int, batches: Batches) 
 def curve(
     times: StepTimePredictor, sizes: Sequence[tuple[int, int]], batches: Batches
 ) -> list[Goodput | None]:
-    """Return the goodput of each size (nodes, replicas) with its best batch.
+    """Return the goodput of each size (nodes, replicas) with its best batch size.
 
-    None if no batch is allowed.
+    None if no batch size is allowed.
 
-    All sizes are predicted in one call: an allocator asks for dozens of every job.
+    All sizes are predicted in one call, because an allocator needs dozens of sizes for every job.
     """
     if not sizes:
         return []
@@ -147,8 +145,8 @@ def curve(
 def chosen(
     times: StepTimePredictor, sizes: Sequence[tuple[int, int]], batches: Batches
 ) -> list[Configuration]:
-    """Return the configuration with the most goodput at each size (nodes, replicas); if no batch
-    is allowed, the one with the first batch, even if that is too small for whole examples.
+    """Return the configuration with the most goodput at each size (nodes, replicas). If no batch
+    size is allowed, use the first one, even if it is too small for whole examples.
     """
     return [
         Configuration(
@@ -166,11 +164,12 @@ def chosen(
 def candidates(
     sizes: Sequence[tuple[int, int]], batches: Batches
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return rows for ``StepTime`` with batches to try at each size, and flags of the allowed rows.
+    """Return rows for ``StepTime`` with the batch sizes to try at each size, and a flag for each
+    allowed row.
 
-    A replica's share that is more than its device holds is split evenly into micro-batches. Local
-    batches are whole numbers, so a global batch may exceed the one asked for by less than one
-    example per micro-batch.
+    If a replica's share does not fit its device, it is split evenly into micro-batches. Local batch
+    sizes are whole numbers, so a global batch may exceed the requested one by less than one example
+    per micro-batch.
 
     Returns:
         Arrays of shape (sizes, tried, 4) and (sizes, tried).
@@ -202,8 +201,8 @@ def _configuration(row: Floats) -> Configuration:
 
 
 def rate(times: StepTimePredictor, configuration: Configuration) -> Prediction:
-    """Return the examples per second of a configuration with a 90 % band, whatever an example is
-    worth.
+    """Return the examples per second of a configuration with a 90 % band, without weighting by
+    their value.
     """
     mean, spread = times.predict(rows([configuration]), return_std=True)
     return _prediction(math.log(configuration.batch) - float(mean[0]), float(spread[0]))

@@ -2,15 +2,14 @@
 
 ``fit`` makes a ``JobModel`` of the points of the job's worlds (``fitting.Point``); the loop, the
 allocator, estimates and the simulator use no other model. ``fit`` is a pure function of its
-arguments, so a restarted Brain decides as before. Its results are cached: the same points are
-fitted once.
+arguments, so a restarted Brain makes the same decisions. Its results are cached.
 
     fit(present, earlier, terms=terms_of(document)) -> JobModel
         .predict(4)                       Prediction, or Undetermined with what to measure first
         .predict(4, nodes=2, accelerator="A100")
         .curve([Size(replicas=2), …])     the same for many sizes in one call, refusals as values
         .goodput(Size(…))                 useful examples per second, with their batch
-        .trial(Size(…))                   the free trial that tells most about a size
+        .trial(Size(…))                   the most informative free trial for a size
         .report, .basis, .calibration     evidence, and the outcome of earlier promises
 """
 
@@ -72,10 +71,10 @@ _REMEMBERED = 2500  # Fits, one per job of a large pool.
 class JobModel:
     """Predicts one job's throughput by size; made by ``fit``.
 
-    Rates are in the unit of the points, examples/s or steps/s, and bands hold 90 %. A size is
-    ``exploring`` if no world of as many replicas was measured on its kind of accelerator. The model
-    predicts up to twice the largest size that the job or an earlier run measured; after a surprise,
-    up to the job's own largest.
+    Rates are in the unit of the points, examples/s or steps/s, and bands are 90 % intervals. A size
+    is ``exploring`` if no world of as many replicas was measured on its kind of accelerator. The
+    model predicts up to twice the largest size measured in this run or an earlier one. If the job
+    has changed (``surprised``), it predicts up to the job's own largest size.
     """
 
     #: Points, oldest first; the last one is of the present world.
@@ -103,23 +102,25 @@ class JobModel:
 
     @property
     def unit(self) -> str:
-        """Return ``examples/s``, or ``steps/s`` if no batch was seen."""
+        """Return ``examples/s``, or ``steps/s`` if the batch size is unknown."""
         return unit_of(self.present)
 
     @property
     def reach(self) -> int:
-        """Return the largest number of replicas that the model predicts."""
+        """Return the largest number of replicas for which the model predicts throughput."""
         largest = max(point.replicas for point in self.points)
         return largest if self.surprised else 2 * max(largest, self.inherited.reach)
 
     @property
     def surprised(self) -> bool:
-        """Return True if the last worlds were far from their forecasts."""
+        """Return True if the last worlds differed so much from their forecasts that the job must
+        have changed.
+        """
         return surprised(self.outcomes)
 
     @property
     def basis(self) -> str:
-        """Return one sentence on the measurements that the model rests on."""
+        """Return one sentence that names the measurements on which the model is based."""
         sizes = sorted({point.replicas for point in self.points})
         seen = ", ".join(map(str, sizes))
         return (
@@ -129,9 +130,7 @@ class JobModel:
 
     @property
     def report(self) -> Report:
-        """Return the data that was used, the data that was left out, and the trust that the
-        model deserves.
-        """
+        """Return which data the fit used and which it left out, and how reliable the model is."""
         return Report(
             points=len(self.points),
             left_out=self.left_out,
@@ -143,13 +142,15 @@ class JobModel:
 
     @property
     def calibration(self) -> Calibration | None:
-        """Return the calibration of this job's forecasts; None before the second world."""
+        """Return how well this job's forecasts agreed with measurements; None before the second
+        world.
+        """
         return calibration(self.outcomes) if self.outcomes else None
 
     def predict(
         self, replicas: int, *, nodes: int | None = None, accelerator: str | None = None
     ) -> Prediction:
-        """Return the throughput at a size, with the batch that the script would have there.
+        """Return the throughput at a size, with the batch size that the script would have there.
 
         Raises:
             Undetermined: the size is beyond ``reach``, on a kind that was never tried, or not
@@ -161,8 +162,8 @@ class JobModel:
         return found
 
     def curve(self, sizes: Sequence[Size]) -> list[Prediction | Undetermined]:
-        """Return ``predict`` of many sizes in one call; a size that cannot be predicted has its
-        refusal.
+        """Return ``predict`` for many sizes in one call; a size that cannot be predicted has the
+        refusal instead.
         """
         asked: dict[str, list[Size]] = defaultdict(list)
         for size in dict.fromkeys(sizes):
@@ -177,11 +178,11 @@ class JobModel:
         return [self._known[size] for size in sizes]
 
     def goodput(self, size: Size, *, most_examples: float | None = None) -> Goodput:
-        """Return the useful examples per second at a size with its best batch, in examples of the
-        first batch.
+        """Return the useful examples per second at a size with its best batch size, in examples of
+        the first batch size.
 
-        The batch is at most ``most_examples``; None, or an unknown noise scale, keeps the first
-        batch.
+        The batch size is at most ``most_examples``. If that is None, or the noise scale is unknown,
+        it is the first batch size.
 
         Raises:
             Undetermined: as ``predict``, or no batch was seen, or none can be spread.
@@ -195,7 +196,7 @@ class JobModel:
         return best(self.times.on(kind), min(nodes, copies), copies, batches)
 
     def batches(self, most_examples: float | None) -> Batches:
-        """Return the batches that the script may take, of at most ``most_examples``.
+        """Return the batch sizes that the script may use, up to ``most_examples``.
 
         Raises:
             Undetermined: no batch was seen.
@@ -213,7 +214,7 @@ class JobModel:
 
     @property
     def first_batch(self) -> float | None:
-        """Return the global batch against which others are judged: the declared one, else that
+        """Return the global batch size with which others are compared: the declared one, else that
         of the first world.
         """
         seen = self.points[0].examples_per_step
@@ -223,7 +224,7 @@ class JobModel:
 
     @property
     def noise(self) -> NoiseByBatch | None:
-        """Return the gradient noise by the batch of a step; None if it is not measured."""
+        """Return the gradient noise as a function of the batch size; None if it is not measured."""
         found = self.present.noise_scale
         batch = self.present.noise_batch or self.present.examples_per_step
         if found is None or batch is None:
@@ -232,9 +233,10 @@ class JobModel:
         return NoiseByBatch(examples=found, batch=batch, exponent=self.noise_exponent)
 
     def worth(self, size: Size | int) -> float:
-        """Return the worth of an example at a size, in examples of the first batch.
+        """Return the value of an example at a size, in examples of the first batch size.
 
-        The worth is 1 if the script's batch stays, or if gradient noise is not measured.
+        The value is 1 if the script's batch size does not change, or if gradient noise is not
+        measured.
         """
         first, noise = self.first_batch, self.noise
         if first is None or noise is None or self.batching in (Batching.GLOBAL, Batching.UNKNOWN):
@@ -248,7 +250,7 @@ class JobModel:
         return float(efficiency(batch, first_batch=first, noise=noise))
 
     def runs(self, size: Size) -> Configuration | None:
-        """Return the configuration at a size; None if the batch at other sizes is unknown.
+        """Return the configuration at a size; None if the batch size at other sizes is unknown.
 
         Raises:
             Undetermined: as ``predict``.
@@ -267,10 +269,11 @@ class JobModel:
         return self._asked_of[size]
 
     def trial(self, size: Size) -> StepTimeTrial | None:
-        """Return the trial of a micro-batch at the present size that would tell most about
+        """Return the trial of a micro-batch size at the present size that is most informative about
         ``size``.
 
-        The global batch stays, so the trial costs no restart. None if no trial is possible.
+        The global batch size stays the same, so the trial costs no restart. None if no trial is
+        possible.
         """
         if self.present.examples_per_step is None or self._refusal(size) is not None:
             return None
@@ -391,7 +394,7 @@ def fit(
     terms: SpeedTerms | None = None,
     runs: Sequence[EarlierRun] = (),
 ) -> JobModel:
-    """Return the model of a job, fitted to its present world and the worlds before.
+    """Return the model of a job, fitted to its present and its earlier worlds.
 
     Args:
         present: The point of the world that runs now.
@@ -437,5 +440,5 @@ def _fitted(
 
 
 def forget_every_fit() -> None:
-    """Clear the cache of fits; new fits of the same points are equal."""
+    """Clear the cache of fits. Fitting the same points again gives equal models."""
     _fitted.cache_clear()

@@ -1,7 +1,8 @@
 """The work that a job has left.
 
-The work left follows from the declared work if declarations proved true, else from the work of
-earlier runs of the script if those agree. Otherwise it equals the work done so far.
+It is computed from the declared work if earlier declarations were right, else from the work of
+earlier runs of the script if those runs agree. Otherwise the work left is assumed to equal the work
+done so far.
 """
 
 import math
@@ -42,7 +43,7 @@ class Remaining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The work of a run that ended, and the work that it had declared, if any."""
+    """The work of a run that ended, and the work that its owner had declared, if any."""
 
     #: Optimizer steps, repeated ones counted once; in steps of the first batch if Brain chose
     #: others.
@@ -55,7 +56,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredWork:
-    """The declared work of a run, with declared and actual work of earlier runs."""
+    """The declared work of a run, and the declared and actual work of earlier runs."""
 
     #: Declared work of the whole run.
     work: float
@@ -71,8 +72,8 @@ class DeclaredWork:
 
     @property
     def expected(self) -> float:
-        """Return the expected work: as declared, or weighed with earlier runs if those missed
-        theirs.
+        """Return the expected work: the declared work, corrected by earlier runs if their
+        declarations were wrong.
         """
         misses = [math.log(ratio) ** 2 for ratio in self.ratios if ratio > 0]
         exact = not misses or fmean(misses) <= _EXACT**2
@@ -82,11 +83,11 @@ class DeclaredWork:
 def declared(
     steps: int | None, epochs: int | None, past: Sequence[Finished]
 ) -> DeclaredWork | None:
-    """Return declared steps or epochs as work; None if nothing countable was declared.
+    """Return declared steps or epochs as work; None if neither is declared or convertible.
 
-    An epoch is as long as the epochs of earlier runs. It is counted in examples if all of them saw
-    their batch, so that changes of the batch leave it the same, else in steps. The first run only
-    taught the length of an epoch, so it tests no declaration.
+    An epoch is as long as the epochs of earlier runs. It is counted in examples if the batch size
+    of all runs is known, else in steps. The first run only shows the length of an epoch, so it does
+    not test the declaration.
 
     >>> run = Finished(steps=1000, declared_epochs=10)
     >>> declared(None, 20, [run]).work, declared(None, 20, [run, run]).ratios
@@ -137,11 +138,11 @@ def remaining(
 ) -> Remaining:
     """Return the training time to come.
 
-    A declaration (epochs, steps or examples) counts if the job's earlier ones proved true, or if
-    its owner vouches for it (``trusted``), unless this run already exceeds it. Without a
-    declaration a job is expected to train as long again as it did: in many populations of jobs,
-    half of the jobs that reached an age reach twice that age (Harchol-Balter and Downey,
-    *Exploiting Process Lifetime Distributions*, 1997).
+    A declaration (epochs, steps or examples) is used if the job's earlier ones were right, or if
+    the caller trusts it (``trusted``), unless this run already exceeds it. Without a declaration, a
+    job is expected to train for as long again as it has trained: in many populations of jobs, half
+    of the jobs that reached an age reach twice that age (Harchol-Balter and Downey, *Exploiting
+    Process Lifetime Distributions*, 1997).
 
     Args:
         done: Work done so far, in the unit of ``declared``.
@@ -170,7 +171,7 @@ def remaining(
 
 
 def usual(works: Sequence[float]) -> tuple[float, float] | None:
-    """Return the usual work of runs of a script, with the standard deviation of its logarithm.
+    """Return the usual work of runs of a script, and the standard deviation of its logarithm.
 
     Args:
         works: Work of runs that ended well, oldest first, all in one unit.
@@ -196,7 +197,7 @@ def usual(works: Sequence[float]) -> tuple[float, float] | None:
 def as_usual(
     *, done: float, works: Sequence[float], work_per_second: float, elapsed_seconds: float
 ) -> Remaining:
-    """Return the training time left, if the run does the usual work of its script.
+    """Return the training time left if the run does the usual work of its script.
 
     Args:
         done: Work done so far, in the unit of ``works``.
@@ -221,10 +222,9 @@ def expected(declared: float, finished: Sequence[tuple[float, float]]) -> float:
     """Return the expected work of a run, from its declaration and the work of earlier runs of its
     script.
 
-    Both are evidence of its logarithm, weighed by how well they did so far: the declaration by
-    how far earlier ones missed, the typical run by how far runs differ. An owner who trains twice
-    as long as usual and always says so is believed. One who declares random lengths for runs that
-    always take as long is not.
+    Both are averaged as logarithms. The declaration is weighted by the errors of earlier
+    declarations, and the usual work by the scatter of earlier runs. So a declaration of twice the
+    usual work is believed if earlier declarations were right, and not if they were random.
 
     Args:
         declared: Declared work of this run.

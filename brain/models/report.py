@@ -1,4 +1,4 @@
-"""The data behind a fit, for people who judge how far to trust it."""
+"""The data behind a fit, for people who judge how reliable it is."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from brain.models.terms import Batching
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The data behind a fit, and how far to trust it."""
+    """The data behind a fit, and how reliable the fit is."""
 
     #: Worlds that were used, and the reasons why others were not.
     points: int

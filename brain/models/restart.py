@@ -16,7 +16,7 @@ _Z75 = 0.6745
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartCost:
-    """Seconds without training that the next change will cost: log-normal."""
+    """Seconds without training that the next change will cost, as a log-normal distribution."""
 
     median_seconds: float
     #: Standard deviation of the logarithm of the next downtime, its own scatter included.
@@ -26,7 +26,7 @@ class RestartCost:
 
     @property
     def seconds(self) -> float:
-        """Return the cost to plan with, in seconds: three in four changes cost less."""
+        """Return the seconds to plan with: the cost that three in four changes do not exceed."""
         return self.quantile(_Z75)
 
     def quantile(self, z: float) -> float:

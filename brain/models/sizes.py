@@ -1,8 +1,8 @@
-"""Sizes that a job may never have had, and the configurations of its script at them.
+"""Sizes that a job may never have had, and the script's configurations at these sizes.
 
-A *size* counts replicas as everywhere in Brain; step times are modelled over data-parallel copies:
-``replicas * processes / (tensor * pipeline)`` on the nodes that exchange gradients. Undeclared
-facts are inferred from the points of earlier worlds.
+A *size* counts replicas, as everywhere in Brain. Step times are modelled as a function of
+data-parallel copies: ``replicas * processes / (tensor * pipeline)`` on the nodes that exchange
+gradients. Undeclared facts are inferred from the points of earlier worlds.
 """
 
 import math
@@ -33,12 +33,14 @@ class Size:
 
 
 def copies_of(replicas: int, terms: SpeedTerms) -> int:
-    """Return the data-parallel copies of the network in ``replicas``."""
+    """Return the number of data-parallel copies of the network in ``replicas``."""
     return replicas * terms.processes_per_replica // terms.shared
 
 
 def nodes_of(size: Size, points: Sequence[Point]) -> int:
-    """Return the nodes of a size, packed as tightly as the tightest earlier world."""
+    """Return the number of nodes for a size, with as many replicas per node as in the densest
+    earlier world.
+    """
     if size.nodes is not None:
         return min(size.nodes, size.replicas)
     if all(point.nodes == 1 for point in points):
@@ -56,7 +58,8 @@ def configurations(
     terms: SpeedTerms,
     others: Sequence[Configuration] = (),
 ) -> list[Configuration]:
-    """Return the configuration at each size of one kind if the script's batch followed ``rule``.
+    """Return the configuration at each size of one kind if the script's batch size follows
+    ``rule``.
 
     ``others`` are configurations that other runs of the script had on that kind.
     """
@@ -74,11 +77,12 @@ def configurations(
 
 
 def micro_batches(copies: int, like: Configuration, seen: Sequence[Configuration]) -> int:
-    """Return the micro-batches of a step over ``copies``, if the script keeps its global batch.
+    """Return the micro-batches of a step over ``copies``, if the script keeps its global batch
+    size.
 
     A script accumulates gradients because its share of the batch does not fit a device, so with
     more copies it makes fewer micro-batches, each at most as large as the largest one of ``seen``.
-    A script whose sizes in ``seen`` contradict that keeps its present number.
+    If ``seen`` contradicts this, the script is assumed to keep its present number.
     """
     same = [one for one in seen if abs(one.batch / like.batch - 1) <= _SAME]
     largest = max(one.local_batch for one in same)
@@ -95,8 +99,8 @@ def micro_batches(copies: int, like: Configuration, seen: Sequence[Configuration
 
 
 def largest_local(points: Sequence[Point], terms: SpeedTerms) -> float:
-    """Return the most examples of a micro-batch: declared, else the most that a worker was seen
-    to hold.
+    """Return the most examples of a micro-batch: the declared number, else the most that a worker
+    has processed.
     """
     if math.isfinite(terms.largest_local):
         return terms.largest_local
@@ -104,7 +108,7 @@ def largest_local(points: Sequence[Point], terms: SpeedTerms) -> float:
 
 
 def unspread(replicas: int, batches: Batches, terms: SpeedTerms) -> Undetermined | None:
-    """Return the reason why no allowed batch can be spread over ``replicas``; None if one can."""
+    """Return why no allowed batch size can be divided among ``replicas``; None if one can."""
     if batches.spread(copies_of(replicas, terms)):
         return None
     return Undetermined(
@@ -115,7 +119,7 @@ def unspread(replicas: int, batches: Batches, terms: SpeedTerms) -> Undetermined
 
 
 def like(one: Configuration, other: Configuration) -> bool:
-    """Return True if two configurations of one size make nearly the same batch, in as many
+    """Return True if two configurations of one size have nearly equal batch sizes and equally many
     micro-batches.
     """
     near = abs(one.batch / other.batch - 1) <= _SAME
@@ -123,7 +127,7 @@ def like(one: Configuration, other: Configuration) -> bool:
 
 
 def same_batch(point: Point, present: Point, rule: Batching) -> bool:
-    """Return True if a point's batch is the one that its size would have now."""
+    """Return True if a point's batch size is the one that its size would have now."""
     if present.examples_per_step is None or point.examples_per_step is None:
         return True
     share = point.processes / present.processes

@@ -1,4 +1,4 @@
-"""Influences on speed besides size: the owner's declarations, and facts derived from points.
+"""Influences on speed other than size: what the owner declared, and what the points show.
 
 Points go into the estimators of ``step_time`` as observations of configurations of data-parallel
 copies; only this module makes this conversion.
@@ -25,7 +25,7 @@ HALF_LIFE_SECONDS = 6 * 3600.0
 
 
 class Batching(StrEnum):
-    """The rule by which a script's batch follows the size of its world."""
+    """The rule by which a script's batch size depends on the size of its world."""
 
     #: Global batch kept, local batch shrinks: strong scaling.
     GLOBAL = "fixed global batch"
@@ -38,7 +38,7 @@ class Batching(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedTerms:
-    """The owner's declarations that speed depends on."""
+    """What the owner declared, as far as speed depends on it."""
 
     processes_per_replica: int = 1
     #: Processes that together hold one copy of the network: tensor times pipeline parallelism.
@@ -55,7 +55,7 @@ class SpeedTerms:
 
 
 def terms_of(document: JobDocument) -> SpeedTerms:
-    """Return the declarations in a job document that speed depends on."""
+    """Return those declarations of a job document on which speed depends."""
     parallel, batch = document.parallelism, document.batch
     return SpeedTerms(
         processes_per_replica=document.processes_per_replica,
@@ -69,12 +69,12 @@ def terms_of(document: JobDocument) -> SpeedTerms:
 
 
 def batching(points: Sequence[Point], declared: float | None) -> Batching:
-    """Return the rule of a script's batch, from the batches that were seen, else from the declared
-    one.
+    """Return the rule of a script's batch size, from the measured batch sizes, else from the
+    declared one.
 
-    The rule that fits better wins, because whole examples round batches up: 64 examples over three
-    workers in two micro-batches become 66, over ten workers 70. If no batch is seen, the rate is in
-    steps, which only measure progress if the global batch is fixed.
+    The rule that fits better is chosen, because scripts round up to whole examples: 64 examples
+    over three workers in two micro-batches become 66, over ten workers 70. If the batch size is
+    unknown, the rate is in steps, which measure progress only if the global batch size is fixed.
     """
     if any(point.examples_per_step is None for point in points):
         return Batching.GLOBAL
@@ -89,7 +89,7 @@ def batching(points: Sequence[Point], declared: float | None) -> Batching:
 
 
 def rule(points: Sequence[Point], terms: SpeedTerms) -> Batching:
-    """Return the rule for the batch at other sizes than that of the newest point."""
+    """Return the rule for the batch size at sizes other than the newest point's."""
     if terms.told:
         seen = points[-1].examples_per_step is not None
         return Batching.TOLD if seen else Batching.GLOBAL

@@ -1,4 +1,4 @@
-"""The whole estimate, with its unknowns and the ways to measure them."""
+"""The whole estimate, with the unknown values and how to measure each."""
 
 from collections.abc import Sequence
 
@@ -74,7 +74,7 @@ def estimate(
 
 
 def check(question: EstimateQuestion) -> None:
-    """Raise for a question with contradictory or impossible fields.
+    """Raise ``BadInput`` if fields of the question are contradictory or impossible.
 
     Raises:
         BadInput: the error names the field.

@@ -1,4 +1,4 @@
-"""The choice of the first size, with its reason: the rule of one job, before it runs."""
+"""The choice of the first size, with its reason, by the rule for a job that is optimised alone."""
 
 import math
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ _Z80 = 0.8416
 def choose(
     rows: Sequence[SizeEstimate], market: PriceList, question: EstimateQuestion, unit: str
 ) -> tuple[list[SizeEstimate], Explanation | None]:
-    """Mark the size to begin with, note on each other size why it was not chosen, and explain.
+    """Mark the size to begin with, and store why each other size was not chosen.
 
         u = ln goodput - 0.5 ln (accelerators * price)
 
-    With the exponent 0.5 a doubling must bring 1.41 times the goodput: throughput, less the waste
-    of larger batches if that is known. A size is excluded if it does not fit the pool, ends after
-    the deadline (with 80 % certainty) or costs more than the budget. Sizes get no credit for the
-    information that a trial would give, because Brain explores once the job runs.
+    With the exponent 0.5 a doubling must bring 1.41 times the goodput (throughput, reduced by the
+    inefficiency of larger batches if that is known). A size is excluded if it does not fit the
+    pool, ends after the deadline (with 80 % certainty) or costs more than the budget. Sizes get no
+    credit for the information that a trial would give, because Brain explores once the job runs.
     """
     refused = [replace(row, why_not=_refusal(row, question)) for row in rows]
     left = [row for row in refused if not row.why_not]

@@ -1,4 +1,4 @@
-"""Processor, memory and network of one size, from the use of similar jobs' replicas."""
+"""CPU, memory and network needs of one size, from the use of similar jobs' replicas."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -32,11 +32,11 @@ class Needs:
     alike: Sequence[Neighbour]
 
     def cpu_millis(self, replicas: int) -> Band | None:
-        """Return the mCPU that a replica should reserve, as a band from the median use to the
-        99.9 % quantile.
+        """Return the mCPU that a replica should reserve; the band reaches from the median use to
+        the 99.9 % quantile.
 
-        If workers waited for data and used all their CPU, their use says nothing about the need.
-        The value is then at least the CPU with which loading hides behind computing.
+        If workers waited for data and used all their CPU, their need was larger than their use. The
+        value is then at least the CPU with which loading is as fast as computing.
         """
         share = cpu.percentile(replicas)
         loading = self._loading()
@@ -52,7 +52,7 @@ class Needs:
 
     @property
     def starved(self) -> float:
-        """Return the share of their steps that similar jobs short of CPU waited for data."""
+        """Return the share of a step for which similar jobs that lacked CPU waited for data."""
         return max((use.wait_share for _, use in self._starving()), default=0.0)
 
     def _loading(self) -> float:
@@ -84,8 +84,8 @@ class Needs:
         return found
 
     def memory_bytes(self, seconds: float | None) -> Band | None:
-        """Return the memory that a replica should reserve for ``seconds`` of training; runs whose
-        memory leaked do not count.
+        """Return the memory that a replica should reserve for ``seconds`` of training, without runs
+        whose memory leaked.
         """
 
         def wanted(use: WorldUse) -> float:
@@ -105,8 +105,8 @@ class Needs:
         return [one.past.name for one in self.alike if one.past.leaked]
 
     def device_bytes(self, accelerator: str, batch: float) -> tuple[Band, float] | None:
-        """Return the peak of a device's memory at a local batch, and the memory of the device;
-        None if unknown.
+        """Return a device's peak memory at a local batch size, and the device's capacity; None if
+        unknown.
         """
         seen = [
             (local_batch(point), use.device_bytes, use.device_total_bytes or 0.0)
@@ -126,8 +126,8 @@ class Needs:
     def network(self, nodes: int, step_seconds: float, examples_per_second: float) -> Band | None:
         """Return the bytes per second through a node's network card, in the busier direction.
 
-        Gradients go around a ring, ``2 (n - 1) / n`` of their volume per node and step (Patarasuk
-        and Yuan, 2009); loading adds the bytes per example that similar jobs received.
+        An all-reduce over a ring sends ``2 (n - 1) / n`` of the gradients' bytes per node and step
+        (Patarasuk and Yuan, 2009). Loading adds the bytes per example that similar jobs received.
         """
         loaded = self._loaded()
         load = (loaded or 0.0) * examples_per_second / nodes

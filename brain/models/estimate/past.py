@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A script, as far as the document of its job describes the script."""
+    """A script, as its job document describes it."""
 
     owner: str
     image: str | None = None
@@ -43,13 +43,15 @@ class Script:
 
     @property
     def network(self) -> str | None:
-        """Return the option that names the network; None if there is none."""
+        """Return the option that names the network, such as ``--model=bert``; None if there is
+        none.
+        """
         named = sorted(one for one in self.arguments if _NETWORKS.fullmatch(one.split("=")[0]))
         return named[0] if named else None
 
     def runs_again(self, other: "Script") -> bool:
-        """Return True if another job of this owner runs the same script: equal text, name,
-        image, and arguments except for values that are numbers (``vgg11`` is not a number).
+        """Return True if another job of this owner runs the same script. Text, name, image and
+        arguments must be equal, but numeric argument values may differ (``vgg11`` is not a number).
         """
         known = self.text is not None and other.text is not None
         return (
@@ -112,10 +114,10 @@ def _options(words: Sequence[str]) -> list[str]:
 
 
 def likeness(one: Script, other: Script) -> tuple[float, str]:
-    """Return the likeness of two jobs, 0 to 1, and the names of what they have in common.
+    """Return the likeness of two jobs (0 to 1), and the names of the properties that are equal.
 
-    The same text counts most, then the script's name, the network that an option names, the
-    image, the owner; differing options subtract up to 0.3.
+    An equal text has the largest weight, then the script's name, the network that an option names,
+    the image and the owner. Differing options subtract up to 0.3.
 
     >>> mine = Script(owner="ada", name="train.py", text="a1", arguments=frozenset({"--lr=1"}))
     >>> likeness(mine, mine)
@@ -183,13 +185,13 @@ class WorldUse:
 
     @property
     def wait_share(self) -> float:
-        """Return the share of steps spent waiting for data; 0 if no step was seen."""
+        """Return the share of step time spent waiting for data; 0 if no step was measured."""
         return self.waited_seconds / self.stepped_seconds if self.stepped_seconds > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """The record of a job that ran, or runs."""
+    """The record of a job that has ended, or still runs."""
 
     job: JobId
     name: str
@@ -212,17 +214,17 @@ class Past:
 
     @property
     def measured(self) -> bool:
-        """Return True if any world was measured."""
+        """Return True if at least one world was measured."""
         return bool(self.points or self.uses)
 
     def use(self, point: Point) -> WorldUse | None:
-        """Return the resources that the world of a point used; None if unknown."""
+        """Return the resources that the replicas of a point's world used; None if unknown."""
         return next((use for use in self.uses if use.epoch == point.epoch), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """A measured job, and its likeness to the job that is asked about."""
+    """A measured job, and its likeness to the job that the estimate is for."""
 
     past: Past
     likeness: float
@@ -232,12 +234,12 @@ class Neighbour:
 
     @property
     def alike(self) -> bool:
-        """Return True if the job's measurements count."""
+        """Return True if the job is similar enough for its measurements to be used."""
         return self.likeness > ALIKE
 
 
 def nearest(subject: Script, pasts: Sequence[Past]) -> list[Neighbour]:
-    """Return the most similar measured jobs, at most ten; among equals the newest come first.
+    """Return the ten most similar measured jobs; of equally similar jobs the newest come first.
 
     Args:
         subject: The script of the job that is asked about.
@@ -254,7 +256,7 @@ def nearest(subject: Script, pasts: Sequence[Past]) -> list[Neighbour]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCapacity:
-    """A pool's capacity for the job on one kind of accelerator, in replicas of the job."""
+    """The number of replicas of the job for which a pool has room, on one kind of accelerator."""
 
     accelerator: str
     #: Replicas that fit one node, the empty pool, and the pool now.

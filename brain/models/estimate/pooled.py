@@ -1,4 +1,4 @@
-"""Measurements of similar jobs, combined as if of one job, and the work to do."""
+"""Measurements of similar jobs, combined as if they came from one job, and the work to do."""
 
 import math
 from collections.abc import Sequence
@@ -22,10 +22,11 @@ _WORK = 0.5
 
 
 def pooled(alike: Sequence[Neighbour], terms: SpeedTerms) -> JobModel:
-    """Return one model fitted to the points of similar jobs; less similar jobs make wider bands.
+    """Return one model fitted to the points of similar jobs; the less similar the jobs, the wider
+    its bands.
 
-    Points keep their age within their job, not between jobs: a point of another job from a month
-    ago says as much of a new job as a point from yesterday.
+    Within a job, older points have less weight. Between jobs age does not matter: last month's job
+    is as informative about a new job as yesterday's.
 
     Raises:
         Undetermined: no job left a point that fits ``terms``; the error says why.
@@ -75,7 +76,9 @@ def _counted(point: Point, terms: SpeedTerms) -> Point | None:
 
 
 def examples_per_step(model: JobModel, replicas: int) -> float:
-    """Return the examples of a step at a size, by the script's rule; 1 if no batch was seen."""
+    """Return the examples of a step at a size, by the script's batch rule; 1 if the batch size is
+    unknown.
+    """
     present = model.present
     if present.examples_per_step is None:
         return 1.0
@@ -91,9 +94,9 @@ def work(
     alike: Sequence[Neighbour],
     model: JobModel | None,
 ) -> Work | None:
-    """Return the work to do, in the unit of the model; None if it is neither declared nor measured.
+    """Return the work to do, in the model's unit; None if it is neither declared nor measured.
 
-    Steps become examples with the batch of the world that the model counts as present.
+    Steps are converted to examples with the batch size of the model's present world.
     """
     batch = model.present.examples_per_step if model is not None else None
     steps = question.steps or document.steps

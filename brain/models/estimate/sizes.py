@@ -24,19 +24,19 @@ _WIDE = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """Prices of accelerators per hour, by kind; ``*`` stands for all kinds that are not named."""
+    """Prices of accelerators per hour, by kind; ``*`` is the price of all kinds without their own."""
 
     prices: Mapping[str, float]
     currency: str = "€"
 
     def price(self, accelerator: str) -> float | None:
-        """Return the money per accelerator and hour; None if no price was given."""
+        """Return the price per accelerator and hour; None if no price was given."""
         return self.prices.get(accelerator, self.prices.get("*"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeQuestion:
-    """The inputs of a row."""
+    """The inputs from which a row is computed."""
 
     document: JobDocument
     model: JobModel | None
@@ -46,7 +46,7 @@ class SizeQuestion:
 
 
 def sizes(asked: SizeQuestion, rooms: Sequence[PoolCapacity]) -> list[SizeEstimate]:
-    """Return the rows of every kind that the job may use, kinds in the given order, sizes
+    """Return the rows of every kind that the job may use: kinds in the given order, sizes
     ascending.
     """
     return [
@@ -57,7 +57,8 @@ def sizes(asked: SizeQuestion, rooms: Sequence[PoolCapacity]) -> list[SizeEstima
 
 
 def thinned(allowed: Iterable[int]) -> list[int]:
-    """Return the sizes to show: all of them if few, else the first, its doublings and the last.
+    """Return the sizes to show: all of them if they are few, else the first, its doublings and the
+    last.
 
     >>> thinned(range(1, 6)), thinned(range(2, 101))
     ([1, 2, 3, 4, 5], [2, 4, 8, 16, 32, 64, 100])
@@ -145,7 +146,7 @@ def _finish(asked: SizeQuestion, rate: Prediction, examples: float) -> Band | No
 
 
 def deviation(band: Band) -> float:
-    """Return the standard deviation of the logarithm whose 90 % band this is."""
+    """Return the standard deviation of the logarithm from a 90 % band."""
     return math.log(band.high / band.low) / (2 * Z90) if band.low > 0 else math.inf
 
 
@@ -173,5 +174,5 @@ def _too_large(device: tuple[Band, float]) -> str:
 
 
 def described(row: SizeEstimate) -> str:
-    """Return a phrase that names the row for people."""
+    """Return a phrase for people that names the row."""
     return f"{count(row.replicas, 'replica')} on {row.accelerator}"

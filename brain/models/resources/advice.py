@@ -1,6 +1,4 @@
-"""Advice on the amounts that each role's replicas should reserve, from their use, with the
-reason.
-"""
+"""Advice on the amounts that the replicas of each role should reserve, with reasons."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,7 +35,7 @@ _GROWS = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starved:
-    """Facts about a role whose loaders keep devices waiting."""
+    """Measurements of a role whose data loaders are too slow for its devices."""
 
     of: Starvation
     #: Sentence on the evidence.
@@ -48,7 +46,7 @@ class Starved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSigns:
-    """Facts about a role beside its use."""
+    """Facts about a role other than its resource use."""
 
     #: Replicas of the role, and True if they wait for each other.
     replicas: int
@@ -66,7 +64,7 @@ class RoleSigns:
 
 
 def advise(use: RoleUse, signs: RoleSigns, *, now_seconds: float) -> ResourceAdvice | None:
-    """Return the advice for one role; None if nothing about it was measured."""
+    """Return the advice for one role; None if nothing was measured for it."""
     processor, memory = _cpu(use, signs, now_seconds), _memory(use, signs, now_seconds)
     if processor is None and memory is None:
         return None

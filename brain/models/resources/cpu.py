@@ -1,7 +1,8 @@
-"""CPU requests by a percentile of recent use, and CPU needs that no percentile shows.
+"""The CPU that replicas should reserve: a percentile of recent use, or more if a limit hides the
+need.
 
-Usage never exceeds its limit, so a limit that holds usage down (*censored*) hides the need from the
-histogram; ``raised`` and ``loader_millis`` give the next limit then.
+Use never exceeds its limit. If a limit restricts the use (*censored*), the histogram does not show
+the need, and ``raised`` and ``loader_millis`` give the next limit.
 """
 
 import math
@@ -37,12 +38,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuUsage:
-    """Use of a resource over time in buckets of growing width; old samples weigh less.
+    """Histogram of a resource's use, with buckets of growing width; old samples have less weight.
 
     Processors are counted in mCPU, memory in MiB.
 
-    A sample at ``t`` weighs ``2^((t - at) / half_life)``: so adding one leaves the others unchanged
-    (Autopilot, Rzadca et al., EuroSys 2020; Kubernetes' vertical autoscaler).
+    A sample at ``t`` has the weight ``2^((t - at) / half_life)``, so adding a sample leaves the
+    others unchanged (Autopilot, Rzadca et al., EuroSys 2020; Kubernetes' vertical autoscaler).
     """
 
     #: Weight of each bucket from the lowest up, as of ``at_seconds``.
@@ -52,9 +53,10 @@ class CpuUsage:
     half_life_seconds: float = HALF_LIFE_SECONDS
 
     def added(self, millis: Iterable[float], at_seconds: float) -> Self:
-        """Return the usage with samples taken at ``at_seconds``, not earlier than the newest.
+        """Return the histogram with samples added that were taken at ``at_seconds``, no earlier
+        than the newest.
 
-        Values that are not finite, or below 0, count as not measured and are left out.
+        Values that are not finite, or below 0, are left out.
         """
         seen = np.array([one for one in millis if math.isfinite(one) and one >= 0], dtype=float)
         if not len(seen):
@@ -89,7 +91,7 @@ class CpuUsage:
         return _FIRST * _GROWTH ** min(index, len(reached) - 1)
 
     def merged(self, other: "CpuUsage", *, most: float = math.inf) -> Self:
-        """Return the usage merged with that of another replica or run, whose weight is at most
+        """Return the histogram merged with that of another replica or run, whose weight is at most
         ``most``.
 
         Both are first decayed to the later of their times.
@@ -106,11 +108,11 @@ class CpuUsage:
         return replace(self, weights=tuple(joint.tolist()), at_seconds=now)
 
     def compact(self) -> Self:
-        """Return the usage with weights rounded to four decimals, for storage."""
+        """Return the histogram with weights rounded to four decimals, for storage."""
         return replace(self, weights=tuple(round(weight, 4) for weight in self.weights))
 
     def above(self, amount: float) -> float:
-        """Return the share of time in which use was above an amount; 0 if nothing was measured."""
+        """Return the share of time in which the use was above an amount; 0 if nothing was measured."""
         weights = np.asarray(self.weights)
         over = _bounds(len(weights)) > amount * _GROWTH
         return float(weights[over].sum() / weights.sum()) if weights.sum() > 0 else 0.0
@@ -141,7 +143,7 @@ def _bucket(millis: Floats) -> NDArray[np.int64]:
 
 
 def percentile(replicas: int) -> float:
-    """Return the share of time in which the request must suffice for each of ``replicas`` ranks.
+    """Return the share of time for which the request must suffice for each of ``replicas`` ranks.
 
         q = 1 - 0.02 / sqrt(N),    at most 0.995
 
@@ -165,8 +167,8 @@ def request(
     """Return the mCPU that a replica should reserve.
 
     The request is a percentile of use plus a margin; with ``recent_peak`` it is at least the last
-    hour's highest use. The present reservation stays while the result is within 10 % above and 30 %
-    below it.
+    hour's highest use. The result is the present reservation if the need is at most 10 % above and
+    30 % below it.
 
     Args:
         usage: Use of the busiest replica of the role, because ranks are alike.
@@ -192,12 +194,14 @@ def request(
 
 
 def throttles(share: float) -> bool:
-    """Return True if a quota stops a replica in so many of its periods that it holds use down."""
+    """Return True if a quota stops a replica in so many scheduler periods that it restricts the
+    use.
+    """
     return share > _THROTTLED
 
 
 def censored(usage: CpuUsage, *, limit_millis: float, throttled_share: float = 0.0) -> bool:
-    """True if the limit holds use down, so that use says nothing of the need.
+    """Return True if the limit restricts the use, so that the use does not show the need.
 
     >>> full = CpuUsage().added([980.0] * 20, at_seconds=0)
     >>> censored(full, limit_millis=1000), censored(full, limit_millis=2000)
@@ -209,7 +213,7 @@ def censored(usage: CpuUsage, *, limit_millis: float, throttled_share: float = 0
 def raised(
     limit_millis: float, loader: float | None = None, *, throttled_share: float = 0.0
 ) -> float:
-    """Return a larger limit, in mCPU, for a replica whose limit holds its use down.
+    """Return a larger limit, in mCPU, for a replica whose limit restricts its use.
 
         max(1.5 limit, loader)
         max((1 + share / 2) limit, loader)    where the share of throttled periods is known
@@ -224,11 +228,11 @@ def raised(
 def loader_millis(
     *, used_millis: float, idle_millis: float, step_seconds: float, device_seconds: float
 ) -> float:
-    """Return the mCPU with which loading hides behind computing.
+    """Return the mCPU with which data loading is as fast as computing.
 
         k = (used - idle) T / m   processor time of an example,    c* = m k / (0.85 T_device)
 
-    The batch cancels out.
+    The batch size cancels out.
 
     Args:
         used_millis: mCPU used while training.
@@ -250,7 +254,7 @@ def loader_millis(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderSigns:
-    """Signs of a job that waits for its data; None: unknown."""
+    """Signs that a job waits for its data; None means unknown."""
 
     #: Share of a step spent waiting for data.
     data_wait_share: float | None = None
@@ -271,11 +275,11 @@ def waits_for_data(signs: LoaderSigns) -> bool:
 
 
 def loader_bound(signs: LoaderSigns) -> bool:
-    """Return True if at least two signs say that the job waits for its data (models.md section
+    """Return True if at least two signs show that the job waits for its data (models.md section
     3.4).
 
-    Such a job needs more CPU or faster storage before more replicas, and its step times say nothing
-    about scaling.
+    Such a job needs more CPU or faster storage before more replicas, and its step times do not show
+    how it scales.
     """
     found: Sequence[bool] = (
         waits_for_data(signs),

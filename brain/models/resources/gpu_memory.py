@@ -1,4 +1,4 @@
-"""Memory of a device: a fixed part and a part per example, fitted to few peaks and failures."""
+"""Memory of a device: a fixed part and a part per example, fitted to a few peaks and failures."""
 
 import math
 from functools import lru_cache
@@ -33,13 +33,13 @@ _STEP, _KNOWN, _FENCE = 1.5, 0.03, 1.1
 
 
 class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Peak bytes of a device over the local batch.
+    """Peak memory of a device as a function of the local batch size.
 
-        peak(m) = F + c m,    ln F, ln c normal before anything was seen
+        peak(m) = F + c m,    ln F, ln c have normal priors
 
     A run that ran out of memory is a *censored* observation: its peak was above the capacity
-    (Tobin, 1958). The posterior over (F, c) is computed on a grid, so that even a single peak,
-    reading or failure counts by its likelihood.
+    (Tobin, 1958). The posterior over (F, c) is computed on a grid, so a single peak, reading or
+    failure is enough.
 
     Args:
         fixed_bytes: Reading before the first step, or a declared F; None if neither is known.
@@ -62,7 +62,7 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.example_bytes = example_bytes
 
     def fit(self, X: ArrayLike, y: ArrayLike, failed: ArrayLike | None = None) -> Self:
-        """Fit to peaks and failures.
+        """Fit the model to peaks and failures.
 
         Args:
             X: Local batches, one column.
@@ -87,7 +87,7 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Return the peak bytes at local batches, with their standard deviation if asked for."""
+        """Return the peak bytes at local batch sizes; if asked for, also the standard deviation."""
         check_is_fitted(self)
         batches = _column(X)
         weight = self._weight.ravel()
@@ -99,10 +99,11 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return mean, np.sqrt(spread + (_NOISE * mean) ** 2)
 
     def largest(self, capacity_bytes: float) -> int:
-        """Return the largest local batch that fits with a risk of one in a hundred; 0 if none does.
+        """Return the largest local batch size that fits with a risk of one in a hundred; 0 if none
+        does.
 
-        The batch is at most 1.5 times the largest seen, unless its need is known to within 3 % of
-        the device, and it keeps a distance from any batch that failed.
+        The batch size is at most 1.5 times the largest one that was used, unless the prediction is
+        accurate to 3 % of the device's memory. It is well below any batch size that failed.
         """
         check_is_fitted(self)
         top = min(self.fence_ / _FENCE, 2**31)
@@ -182,9 +183,9 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 @lru_cache(maxsize=1024)
 def safe_batch(peaks: tuple[tuple[float, float], ...], capacity_bytes: float) -> float:
-    """Return the largest local batch that a device almost certainly holds.
+    """Return the largest local batch size that almost certainly fits a device.
 
-    The result is at least the largest batch that was seen to fit.
+    The result is at least the largest batch size that has fitted.
 
     Args:
         peaks: Local batches, at least one, each with the most bytes that were read.

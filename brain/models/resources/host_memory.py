@@ -44,9 +44,9 @@ class Growth:
 
 
 def growth(hourly_maxima: Sequence[float], *, limit_bytes: float) -> Growth:
-    """Judge the growth of the highest uses of the last hours, given oldest first.
+    """Measure the growth of the highest uses of the last hours, which are given oldest first.
 
-    The slope is that of Theil and Sen (1968), which a single peak does not move; the significance
+    The slope is that of Theil and Sen (1968), which a single peak hardly changes; the significance
     is that of Mann and Kendall (1945).
 
     Raises:
@@ -72,7 +72,7 @@ def growth(hourly_maxima: Sequence[float], *, limit_bytes: float) -> Growth:
 
 
 def time_left(maxima: Sequence[float], *, every_seconds: float, limit_bytes: float) -> Band | None:
-    """Return the seconds until leaking memory reaches its limit; None if that is not near.
+    """Return the seconds until leaking memory reaches its limit; None if the limit is not near.
 
     The memory of a start-up or of a filling cache grows, too, but ever more slowly. With slopes
     ``s`` (Theil and Sen, 1968) of the older and the newer half, each as long as ``h``, such growth
@@ -80,8 +80,8 @@ def time_left(maxima: Sequence[float], *, every_seconds: float, limit_bytes: flo
 
         use + s_new h r / (1 - r),    r = s_new / s_old < 1
 
-    Growth that ends below the limit is no leak. Otherwise the smaller slope counts, of the whole or
-    of its newer half, and gives the band.
+    Growth that ends below the limit is no leak. Otherwise the time and its band follow from the
+    smaller of two slopes: that of all uses, and that of their newer half.
 
     Args:
         maxima: Highest uses, in bytes, of successive equal intervals, oldest first.
@@ -146,7 +146,7 @@ def raised(
 
 
 def request(peak_bytes: float, *, grows: Growth | None = None, seconds: float = 0.0) -> float:
-    """Return the memory to reserve for ``seconds`` of training: peak, growth, head-room.
+    """Return the memory to reserve for ``seconds`` of training: peak, growth and headroom.
 
     >>> request(1e9)
     1150000000.0

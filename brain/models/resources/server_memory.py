@@ -1,12 +1,12 @@
-"""Memory of a parameter server: rows for the distinct keys among the examples consumed.
+"""Memory of a parameter server, which grows with the distinct keys in the examples.
 
     M(x) = M0 + k x^b,  0 <= b <= 1            Heaps' law in examples x, not in time
 
 The power law is the point forecast. Growth is concave, so the line through the newest examples lies
-above the law as long as nothing changes. If recent growth is steeper than the earlier law allows,
-something changed (a feature was added), and the line alone counts. models.md section 3.3 has the
-constants, and the errors of law and line on 21 growth curves. One look at a tenth of a run is
-unreliable, so the request is renewed as the run goes on.
+above the law as long as nothing changes. If recent growth is steeper than the earlier law predicts,
+the job has changed (a feature was added), and only the line is used. models.md section 3.3 has the
+constants, and the errors of law and line on 21 growth curves. A forecast after a tenth of a run is
+unreliable, so the request is recomputed during the run.
 """
 
 import math
@@ -39,9 +39,9 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerGrowth:
-    """Memory of a job's fullest server over the steps of its workers, oldest first.
+    """Memory of a job's fullest server as a function of the workers' steps, oldest reading first.
 
-    Steps take the place of examples, because the batch of such a job does not change.
+    Steps stand for examples, because the batch size of such a job does not change.
     """
 
     readings: tuple[tuple[float, float], ...] = ()
@@ -50,11 +50,11 @@ class ServerGrowth:
 
     @property
     def steps(self) -> float:
-        """Return the steps that were seen."""
+        """Return the number of steps in the readings."""
         return self.readings[-1][0] if self.readings else 0.0
 
     def added(self, steps: float, used_bytes: float, servers: int) -> "ServerGrowth":
-        """Return the growth with a reading after ``steps`` more steps.
+        """Return the growth with another reading, made after ``steps`` more steps.
 
         If the number of servers changed, the earlier readings are converted to the new number.
         """
@@ -69,8 +69,8 @@ class ServerGrowth:
         )
 
     def forecast(self, at: float) -> "Forecast | None":
-        """Return the forecast of the fullest server at ``at`` steps; None if too little was
-        seen.
+        """Return the forecast for the fullest server at ``at`` steps; None if there are too few
+        readings.
         """
         if not self.readings:
             return None
@@ -93,7 +93,9 @@ class Forecast:
 
     @property
     def request_bytes(self) -> float:
-        """Return the bytes to reserve: between the forecasts by law and by line, with head-room."""
+        """Return the bytes to reserve: a value between the forecasts by law and by line, plus
+        headroom.
+        """
         if self.changed:
             return MARGIN * self.most_bytes
         return MARGIN * 0.5 * (self.bytes + min(self.most_bytes, _MOST * self.bytes))
@@ -128,7 +130,7 @@ def forecast(
 def look_ahead(
     seen: float, whole: float, *, examples_per_second: float, move_seconds: float
 ) -> float:
-    """Return the number of examples at which the next request must still suffice.
+    """Return the number of examples for which the next request must still suffice.
 
     >>> look_ahead(100, 1100, examples_per_second=1, move_seconds=30)
     250.0

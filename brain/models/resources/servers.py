@@ -1,13 +1,13 @@
-"""Parameter servers: their bound on throughput, from one running configuration (operational
-analysis).
+"""Parameter servers: a bound on throughput, from measurements of one configuration.
 
     D_i = U_i c_i / X                     processor seconds of server i per step (utilisation law)
     Z   = w / X - sum_i D_i / c_i         time of a worker without its servers
     X(w, c) = ((w / (Z + sum_i D_i / c_i))^-g + (min_i c_i / D_i)^-g)^(-1/g)
 
-w workers, c_i processors of server i, U_i their busy share, X steps per second of all workers
-together. Everything but g is measured in one configuration (after Denning and Buzen, 1978;
-models.md section 3.5 has the rules and their constants). Tested on simulated servers only.
+The symbols are: w workers, c_i processors of server i, U_i their busy share, X steps per second of
+all workers together. All except g are measured in one configuration (operational analysis, Denning
+and Buzen, 1978). models.md section 3.5 has the rules and constants. This model was tested only on
+simulated servers.
 """
 
 import math
@@ -78,13 +78,13 @@ class ServedJob:
 
     @property
     def demands(self) -> tuple[float, ...]:
-        """Return the processor seconds of each server per step."""
+        """Return the processor seconds that each server spends on a step."""
         return tuple(one.used_cpus / self.steps_per_second for one in self.servers)
 
     @property
     def think_seconds(self) -> float:
-        """Return the seconds of a worker's step outside of servers; waiting in queues is
-        included.
+        """Return the seconds that a worker's step spends outside of servers, including waits in
+        their queues.
         """
         waited = sum(d / one.cpus for d, one in zip(self.demands, self.servers, strict=True))
         return max(0.0, self.workers / self.steps_per_second - waited)
@@ -101,10 +101,11 @@ class ServedJob:
         return _rate(workers, self.think_seconds + sum(service), max(service))
 
     def fullest(self, servers: int) -> float:
-        """Return the demand of the fullest of ``servers`` servers.
+        """Return the processor seconds per step of the fullest server, if there were ``servers``
+        servers.
 
-        The load of the fullest server above an even share is taken for hot rows that cannot be
-        divided: they stay on one server, and all other load is spread evenly.
+        The fullest server's load above an even share is assumed to come from rows that cannot be
+        divided. This load stays on one server, and all other load is divided evenly.
 
         >>> one, other = (ParameterServer(cpus=4, used_cpus=used) for used in (3, 1))
         >>> job = ServedJob(workers=2, steps_per_second=1, servers=(one, other))
@@ -116,12 +117,12 @@ class ServedJob:
         return hot + (total - hot) / servers
 
     def best(self, replicas: int) -> Division:
-        """Return the division of ``replicas`` with the highest rate, of several the one with the
-        fewest servers.
+        """Return the division of ``replicas`` with the highest rate; of equally fast ones, that
+        with the fewest servers.
 
-        No server is given up, because its rows may not fit the others. Servers get the processors
-        that leave the fullest one ``EASY``. No worker is added while a server is full and may get
-        no more processors.
+        No server is removed, because its rows may not fit the others. Servers get enough processors
+        to keep the fullest one's busy share at ``EASY``. No worker is added while a server is full
+        and may get no more processors.
 
         >>> servers = tuple(ParameterServer(cpus=4, used_cpus=used) for used in (3.9, 1))
         >>> ServedJob(workers=2, steps_per_second=10, servers=servers).best(5).servers
@@ -143,7 +144,7 @@ class ServedJob:
         return Division(servers, cpus, _rate(workers, think + total / cpus, fullest / cpus))
 
     def grows(self) -> bool:
-        """Return True if more workers may be added: no server is full, or all may get more
+        """Return True if workers may be added: no server is full, or all servers may get more
         processors.
         """
         present = max(one.cpus for one in self.servers)
@@ -162,8 +163,8 @@ def _rate(workers: int, step_seconds: float, service_seconds: float) -> float:
 
 
 def hot_server(servers: Sequence[ParameterServer]) -> int | None:
-    """Return the index of the server that delays the others: full, and far above their median; None
-    if none does.
+    """Return the index of the server that delays the others (full, and far above their median);
+    None if there is none.
 
     >>> hot_server([ParameterServer(cpus=4, used_cpus=3.8), ParameterServer(cpus=4, used_cpus=1)])
     0

@@ -1,4 +1,4 @@
-"""Device memory of a job that shards its state over its workers: fewer workers hold more each."""
+"""Device memory of a job whose workers divide state: each of fewer workers holds a larger part."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,12 @@ from brain.models.resources.use import USABLE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedMemory:
-    """The most device memory that workers used at each size that was read.
+    """The highest device memory that workers used at each measured size.
 
     Workers divide state ``S`` among them (FSDP, ZeRO). A worker of ``n`` holds ``S / n``, so a peak
     of ``b`` bytes at ``n`` workers becomes ``b + S / n' - S / n`` at ``n' < n``. If ``S`` is
-    unknown, all of the peak counts as divided. No peak is larger than one at fewer workers.
+    unknown, all of the peak is assumed to be divided. A peak is never larger than a peak with fewer
+    workers.
 
     >>> memory = ShardedMemory(peaks=((4, 10e9),), capacity_bytes=24e9)
     >>> memory.most(2), memory.fits(2), memory.fits(1)
@@ -31,11 +32,11 @@ class ShardedMemory:
     state_bytes: float | None = None
 
     def most(self, replicas: int) -> float:
-        """Return an upper bound of the bytes that a worker needs at a size."""
+        """Return an upper bound on the bytes that each worker needs at a size."""
         return min(self._at(replicas, size, used) for size, used in self.peaks)
 
     def fits(self, replicas: int) -> bool:
-        """Return True if a device surely holds a worker's part at a size."""
+        """Return True if a worker's part certainly fits a device at a size."""
         return self.most(replicas) <= USABLE * self.capacity_bytes
 
     def _at(self, replicas: int, size: int, used: float) -> float:

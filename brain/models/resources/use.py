@@ -1,4 +1,4 @@
-"""Use of a job's replicas by role, on which advice on resources rests."""
+"""The resource use of a job's replicas by role, which is the input of resource advice."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ _BUCKET = 1.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryKill:
-    """A kill of a replica that ran out of memory."""
+    """The record of a replica that was killed because it ran out of memory."""
 
     #: Epoch of the world that the kill ended; 0 in an earlier run.
     epoch: int
@@ -52,14 +52,14 @@ class QuotaStop:
 
     @property
     def in_vain(self) -> bool:
-        """Return True if a replica used no more after its quota was raised: nothing waits for the
-        bursts that the quota stops.
+        """Return True if a replica used no more CPU after its quota was raised, so no work waits
+        because of the quota.
         """
         return 0 < self.used_millis < _TAKEN * self.before_millis
 
     def excuses(self, limit_millis: float) -> bool:
-        """Return True if nothing waits for the bursts that a quota stops, because the last raise
-        was in vain; of a quota that is lower than this one, nothing is known.
+        """Return True if this quota needs no raise because the last raise did not increase the use.
+        About a lower quota, this says nothing.
         """
         return self.in_vain and _TAKEN * limit_millis >= self.limit_millis
 
@@ -81,7 +81,8 @@ class EarlierUse:
 class RoleUse:
     """Use of one replica of a role, over all worlds of a job.
 
-    If replicas wait for each other, it is the use of the busiest, else that of all.
+    If replicas wait for each other, it is the use of the busiest replica, else that of all
+    replicas.
     """
 
     role: str
@@ -123,47 +124,47 @@ class RoleUse:
 
     @property
     def days(self) -> float:
-        """Return the days for which this run was read, without pauses between readings."""
+        """Return the measured days of this run, without gaps between readings."""
         return self.read_seconds / _DAY_SECONDS
 
     @property
     def replica_days(self) -> float:
-        """Return the days that were read of all replicas that do not wait for each other."""
+        """Return the measured days, added up over all replicas that do not wait for each other."""
         return self.replica_seconds / _DAY_SECONDS
 
     @property
     def explored(self) -> bool:
-        """Return True if enough of this run was read to reserve less CPU.
+        """Return True if this run has enough readings to reserve less CPU.
 
-        Ten minutes are enough, and five if earlier runs or other replicas tell as much.
+        Ten minutes are enough, or five if earlier runs or other replicas have readings, too.
         """
         told = bool(self.runs) or self.replica_seconds >= _OWN_SECONDS
         return told and self.read_seconds >= _KNOWN_SECONDS
 
     @property
     def rise(self) -> float:
-        """Return the ratio of this run's peak memory to that of its first minutes; 0: unknown."""
+        """Return this run's peak memory divided by that of its first minutes; 0 if unknown."""
         known = self.first_bytes > 0 and self.read_seconds >= _OWN_SECONDS
         return self._own_peak_bytes / self.first_bytes if known else 0.0
 
     @property
     def foreseen(self) -> bool:
-        """Return True if earlier runs tell how much memory this run has yet to use."""
+        """Return True if earlier runs show how much memory this run will still need."""
         return self.explored and self.earlier.rise > 0 and self.first_bytes > 0
 
     @property
     def known_cpu(self) -> CpuUsage:
-        """Return the CPU use of this run, with that of earlier runs until it was explored."""
+        """Return this run's CPU use; while this run has few readings, also that of earlier runs."""
         return self.cpu if self.explored else self.cpu.merged(self.earlier.cpu)
 
     @property
     def known_memory(self) -> CpuUsage:
-        """Return this run's memory use, with that of earlier runs until it can be forecast."""
+        """Return this run's memory use; until this run can be forecast, also that of earlier runs."""
         return self.memory if self.foreseen else self.memory.merged(self.earlier.memory)
 
     @property
     def peak_bytes(self) -> float:
-        """Return the most memory that a replica used, or will use by what earlier runs tell; 0 if
+        """Return the most memory that a replica used, or will use according to earlier runs; 0 if
         nothing was measured.
         """
         if self.foreseen:
@@ -176,25 +177,25 @@ class RoleUse:
         return min(_peak_bytes(self.memory), self.most_bytes or math.inf)
 
     def memory_limit(self, reserved_bytes: float) -> float:
-        """Return the bytes at which a replica is killed: its reservation, unless it was seen to
-        use more.
-        """
+        """Return the bytes at which a replica is killed: its reservation, unless it has used more."""
         allowed = self.memory_limit_bytes or reserved_bytes
         # The peak is the upper bound of its bucket.
         within = 0 < _peak_bytes(self.memory) <= _BUCKET * reserved_bytes
         return min(allowed, reserved_bytes) if within else allowed
 
     def cpu_limit(self, reserved_millis: float) -> float:
-        """Return the mCPU to which a replica is held: its reservation if a quota stops it."""
+        """Return the mCPU that a replica cannot exceed: its reservation if a quota enforces it."""
         held = 0 < reserved_millis < self.cpu_limit_millis and cpu.throttles(self.throttled)
         return reserved_millis if held else self.cpu_limit_millis
 
     def held_down(self, limit_millis: float) -> bool:
-        """Return True if a limit in mCPU holds CPU use down, so that use says nothing of the need.
+        """Return True if a limit in mCPU restricts the CPU use, so that the use does not show the
+        need.
 
-        A share of stopped periods tells it alone: use that is averaged over seconds stays below a
-        quota that stops each burst. Use must be near the limit if that share may be another role's,
-        or if the last raise to this quota, or to a lower one, was in vain.
+        A high share of stopped scheduler periods is enough, because use averaged over seconds stays
+        below a quota that stops each burst. The use must also be near the limit if the share may
+        come from another role, or if the last raise to this quota or a lower one did not increase
+        the use.
         """
         stop = self.stopped(self.until_seconds)
         unsure = self.mingled or (stop is not None and stop.excuses(limit_millis))
@@ -210,9 +211,7 @@ class RoleUse:
         return stop if stop and now_seconds - stop.at_seconds <= _DAY_SECONDS else None
 
     def with_quota(self, limit_millis: float, used_millis: float) -> Self:
-        """Return the use with the quota under which the newest readings were made, and their mean
-        use, both in mCPU.
-        """
+        """Return the use with the quota and the mean use of the newest readings, both in mCPU."""
         if not (limit_millis > 0 and cpu.throttles(self.throttled)) or self.mingled:
             return self
         stop = QuotaStop(
@@ -230,8 +229,8 @@ class RoleUse:
         return replace(self, stop=stop)
 
     def unresolved(self, now_seconds: float) -> str:
-        """Return why a person must check the memory, which ran out more often in a day than Brain
-        may raise it; empty if it did not.
+        """Return why a person must check the memory if it ran out more often in a day than Brain
+        may raise it; else an empty text.
         """
         day = [
             kill
@@ -249,7 +248,7 @@ class RoleUse:
     def with_reading(
         self, *, at_seconds: float, cpu_millis: tuple[float, ...], memory_bytes: tuple[float, ...]
     ) -> Self:
-        """Return the use with the replicas' use at one time added."""
+        """Return the use with the replicas' use at one more instant."""
         begun = at_seconds if self.since_seconds is None else self.since_seconds
         apart = 0.0 if self.since_seconds is None else max(0.0, at_seconds - self.until_seconds)
         early = self.read_seconds < _KNOWN_SECONDS
@@ -268,8 +267,8 @@ class RoleUse:
         )
 
     def inheriting(self, other: "RoleUse", name: str, *, leaked: bool = False) -> Self:
-        """Return the use with that of an earlier run beside it; if that run's memory leaked, its
-        memory and its kills are left out, because they say nothing of the need.
+        """Return the use together with that of an earlier run. If the earlier run's memory leaked,
+        its memory and kills are left out.
         """
         known, stops = self.earlier, [stop for stop in (self.stop, other.stop) if stop is not None]
         stopped = max((known.stopped_seconds, *(stop.at_seconds for stop in stops)))

@@ -11,5 +11,5 @@ mean and standard deviation of that logarithm: a log-normal step time.
     ensemble           the members' mean
     evidence           the data behind a fit
     accelerators       one ensemble per kind of accelerator, and ratios between them
-    trials             the choice of the next configuration to try
+    trials             the choice of the next configuration to measure
 """

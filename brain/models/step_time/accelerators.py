@@ -1,4 +1,4 @@
-"""Several kinds of accelerator: a kind's own measurements, and ratios to a better-known kind."""
+"""Several kinds of accelerator: a model for each kind, and its ratio to the best-measured kind."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class Accelerators:
     known: str
 
     def on(self, accelerator: str) -> "OnAccelerator":
-        """Return the model of one kind.
+        """Return the model for one kind.
 
         Raises:
             Undetermined: the job was never measured on it.
@@ -91,7 +91,7 @@ def fit(
     *,
     widen: float = 1.0,
 ) -> Accelerators:
-    """Fit a job's observations, by kind of accelerator.
+    """Fit the models to a job's observations, which are given by kind of accelerator.
 
     Raises:
         Undetermined: there is no observation.

@@ -60,7 +60,7 @@ def rows(configurations: Sequence[Configuration]) -> Floats:
 
 
 def design(X: ArrayLike) -> Floats:
-    """Return ``X`` as floats; raise for rows that are not configurations.
+    """Return ``X`` as floats; raise ``BadInput`` for rows that are not configurations.
 
     Raises:
         ValueError: the number of columns is wrong, a value is not finite, a row has fewer replicas
@@ -80,7 +80,7 @@ def design(X: ArrayLike) -> Floats:
 
 
 def seconds(y: ArrayLike, count: int) -> Floats:
-    """Return log seconds as floats.
+    """Return the log seconds ``y`` as floats.
 
     Raises:
         Undetermined: there are no times.
@@ -111,7 +111,8 @@ def doublings(replicas: Floats) -> Floats:
 
 
 def micro_step(log_seconds: Floats, accumulation: Floats, log_compute: Floats) -> Floats:
-    """Return the log seconds of the one micro-step of an optimizer step that synchronises.
+    """Return the log seconds of the micro-step that synchronises, computed from those of the
+    optimizer step.
 
     The other micro-steps take ``log_compute`` each, and the last one takes at least as long.
 

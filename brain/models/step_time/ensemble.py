@@ -1,4 +1,4 @@
-"""The mean of models that err differently, with the evidence of the fit."""
+"""The mean of two models whose errors differ, with the data behind the fit."""
 
 from typing import Any, Self
 
@@ -37,10 +37,10 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         f = mean_i f_i,    var = b^2 (mean_i var_i + var_i f_i),    b = 0.75 widen
 
     Steps that wait for data are fitted without their waits; predictions are at least as long as
-    loading takes (``feeding``). When one member extrapolates wildly, the other seldom does: at
-    three to twelve points the error of the mean is about two thirds of either member's (``make
+    loading takes (``feeding``). The two members rarely extrapolate badly in the same case: at three
+    to twelve points the error of the mean is about two thirds of either member's (``make
     bench-models``). The prediction of a measured configuration is the mean of its measurement and
-    that of the members, weighed by their precisions.
+    the members' prediction, weighted by precision.
 
     Args:
         widen: Factor on the standard deviation, from ``calibration.widening`` of this job.

@@ -1,11 +1,11 @@
-"""The data behind a fit of step time, for people who judge how far to trust it."""
+"""The data behind a fit of step time, for people who judge how reliable it is."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitReport:
-    """The data behind a fit, and how far to trust it."""
+    """The data behind a fit, and how reliable the fit is."""
 
     #: Number of rows, and of different configurations among them.
     observations: int

@@ -1,4 +1,4 @@
-"""Input that does not scale: the loading time of a step's data, and the step that waits for it."""
+"""Data loading that does not scale: the loading time of a step, and the step that waits for it."""
 
 from dataclasses import dataclass
 
@@ -24,12 +24,12 @@ _ODDS = np.array([0.7, 0.15, 0.15])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """Loading seconds of a step, ``batch / rate``, for each of three feeds of a job.
+    """Seconds to load a step's data (``batch / rate``), for three possible bottlenecks of loading.
 
-    The rate is that of each replica, of each node, or of one storage for all. Starved steps are as
-    long as their loading; other steps are at least as long. The odds of the three feeds follow by
-    Bayes' rule from how well each explains both. One size alone does not distinguish the feeds, so
-    the band is as wide as their predictions differ.
+    The bottleneck is each replica, each node, or one storage for all replicas. Steps that wait for
+    data are as long as their loading, and other steps are at least as long. Bayes' rule gives the
+    odds of the three bottlenecks. One size alone does not distinguish them, so the band covers the
+    predictions of all three.
     """
 
     #: Log seconds per example of a replica, of a node, and of the storage, with their standard
@@ -51,11 +51,11 @@ class Feed:
 
 
 def feed(X: Floats, y: Floats, error: Floats, wait_share: Floats) -> Feed | None:
-    """Return the feed of steps that took ``y`` log seconds; None if none of them starved.
+    """Return the ``Feed`` of steps that took ``y`` log seconds; None if none of them waited for
+    data.
 
-    Errors grow with age. So a step that did not starve, and whose error is no larger than that of
-    any starved step, shows the present loading: no feed is assumed to load more slowly than this
-    step allows.
+    Errors grow with age. So if a step did not wait, and is as new as all steps that waited, loading
+    is assumed to be at least as fast as in that step.
     """
     starved = wait_share >= STARVED
     if not starved.any():
@@ -75,7 +75,7 @@ def feed(X: Floats, y: Floats, error: Floats, wait_share: Floats) -> Feed | None
 
 
 def loads(X: Floats) -> Floats:
-    """Return the log examples per step that a replica's, a node's and the shared feed load.
+    """Return the log examples per step that a replica, a node and the shared storage load.
 
     >>> np.exp(loads(np.array([[2.0, 8.0, 16.0, 1.0]]))).ravel().round(6).tolist()
     [16.0, 64.0, 128.0]
@@ -88,10 +88,10 @@ def loads(X: Floats) -> Floats:
 def unfed(
     y: Floats, error: Floats, log_compute: Floats, accumulation: Floats, wait_share: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the logarithms of step times, their errors, and the logarithms of compute times,
-    without the time that starved steps waited for data.
+    """Return the logarithms of step times, their errors, and the logarithms of compute times, all
+    without the waits for data.
 
-    The wait has an error of its own, so the rest of a step that mostly waits is less certain.
+    The wait has its own error, so the rest of a step that mostly waits is less certain.
     """
     share = np.where(wait_share >= STARVED, np.minimum(wait_share, _MOST), 0.0)
     waited = share * np.exp(y) / accumulation

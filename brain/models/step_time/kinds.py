@@ -1,11 +1,11 @@
-"""Speeds of kinds of accelerator, as the jobs of a pool measured them on more than one kind.
+"""Relative speeds of kinds of accelerator, learned from jobs of a pool that ran on several kinds.
 
-The log speed of job j on kind k is taken for
+The log speed of job j on kind k is modelled as
 
     y_jk = a_j + b_k + e_jk        b_k ~ N(0, 0.7²),  e_jk ~ N(0, 0.45²)
 
-so that any pair of kinds that a job measured tells something about the kinds of every other job.
-Both deviations are those of one GPU in the tables of Sia: six applications on three kinds.
+so a pair of kinds that one job measured is informative about every other job. Both deviations are
+those of one GPU in the tables of Sia: six applications on three kinds.
 """
 
 import math
@@ -23,7 +23,9 @@ _KINDS, _JOBS = 0.7, 0.45
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedRatio:
-    """What one kind of accelerator is expected to be worth to a job that runs on another."""
+    """The expected speed of a job on one kind of accelerator, relative to the kind on which it
+    runs.
+    """
 
     #: Log of the expected ratio of throughputs, new to present kind.
     log_mean: float
@@ -32,12 +34,11 @@ class SpeedRatio:
 
     @property
     def log_hoped(self) -> float:
-        """Return the log ratio at which a trial of the new kind counts.
+        """Return the log ratio that Brain assigns to a trial of the new kind.
 
-        It is the expected ratio plus the value of learning it: after a trial the job has the better
-        of the two kinds, and the trial is worth what that is above the better expectation (expected
-        improvement; Jones et al., 1998). So a kind that is probably slower earns no credit, nor
-        does one that is certainly faster.
+        It is the expected ratio plus the value of the trial: after a trial the job keeps the better
+        of the two kinds (expected improvement; Jones et al., 1998). So a kind that is probably
+        slower gets almost no credit, and neither does one that is certainly faster.
         """
         z = abs(self.log_mean) / self.deviation
         density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
@@ -47,7 +48,7 @@ class SpeedRatio:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KindSpeeds:
-    """Log speeds of kinds of accelerator to jobs in general, with their covariance."""
+    """Log speeds of kinds of accelerator over all jobs, with their covariance."""
 
     #: Index of each kind that a job was measured on.
     index: Mapping[str, int]
@@ -71,11 +72,11 @@ class KindSpeeds:
 
 
 def learn(seen: Iterable[Mapping[str, float]]) -> KindSpeeds:
-    """Return the speeds of kinds that jobs measured.
+    """Return the speeds of kinds, learned from the jobs' measurements.
 
-    ``seen`` has, for each job, the log of its step time on each of its kinds, of one configuration.
-    A job that was measured on one kind tells nothing. Jobs on the same kinds are added up before
-    they are combined, because every look at a job with several kinds learns anew.
+    ``seen`` has, for each job, the log step time of one configuration on each of the job's kinds. A
+    job with only one kind has no influence. Jobs with the same kinds are added up first, which is
+    faster.
     """
     alike = defaultdict[tuple[str, ...], list[Mapping[str, float]]](list)
     for one in seen:

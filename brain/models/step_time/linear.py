@@ -1,4 +1,4 @@
-"""The log-linear member: a line in logarithms, and a smooth departure from it."""
+"""The log-linear member: a line in logarithms plus a smooth deviation from the line."""
 
 from typing import Any, Self
 
@@ -110,7 +110,7 @@ class SmoothLinear(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def features(X: ArrayLike, reference: float) -> Floats:
-    """Return the features that log step time is linear in (models.md section 2.8).
+    """Return the features of which log step time is a linear function (models.md section 2.8).
 
         1, u, min(u, 3)^2 / 4, s, s L, i, i L, i ln(N / n), u s, u i
 

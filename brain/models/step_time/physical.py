@@ -33,15 +33,15 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         T_c = e^z0 [s(z1) + (1 - s(z1)) m / m_ref]                  compute of a micro-batch
         T_x = e^z0 e^z2 (1 + e^z3 L) (N / n)^z4                     exchange over n > 1 nodes
               e^z0 e^z5 (1 + e^z6 L)                                within one node, N > 1
-        T   = (T_c^g + T_x^g)^(1/g),  g = 1 + 9 s(z7)               they overlap, more or less
+        T   = (T_c^g + T_x^g)^(1/g),  g = 1 + 9 s(z7)               both, partly overlapping
         T_total = (a - 1) T_c + T                                   with accumulation a
 
-    for ``N`` replicas on ``n`` nodes with local batch ``m``; ``s`` is the logistic function and
-    ``L = log2(max(N, 2) / 2)``. Log step times err by Student's t with four degrees of freedom
-    around this and ``z`` has a Gaussian prior; the fit is the most probable ``z``
-    (Levenberg-Marquardt, analytic derivatives, weights renewed each step: Lange, Little and
-    Taylor, 1989), its uncertainty Laplace's. Form after Pollux (Qiao et al., OSDI 2021), with
-    contention, logarithmic growth and the parametrisation of models.md section 2.8.
+    for ``N`` replicas on ``n`` nodes with local batch ``m``; ``s`` is the logistic function and ``L
+    = log2(max(N, 2) / 2)``. Log step times err by Student's t with four degrees of freedom around
+    this and ``z`` has a Gaussian prior. The fit is the most probable ``z`` (Levenberg-Marquardt,
+    analytic derivatives, weights renewed each step: Lange, Little and Taylor, 1989); Laplace's
+    method gives its uncertainty. Form after Pollux (Qiao et al., OSDI 2021), with contention,
+    logarithmic growth and the parametrisation of models.md section 2.8.
 
     Args:
         launch_seconds: Assumed seconds of launching a step's compute.
@@ -113,7 +113,7 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return times.step, np.sqrt(spread + SIGMA**2)
 
     def predict_compute(self, X: ArrayLike) -> Floats:
-        """Return the log seconds that one micro-batch computes."""
+        """Return the log seconds of computing one micro-batch."""
         check_is_fitted(self)
         return log_times(self.z_, design(X), self.reference_).compute
 

@@ -38,7 +38,7 @@ _NONE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LogTimes:
-    """Logarithms of seconds, each with its derivatives by the parameters."""
+    """Logarithms of seconds, each with its derivatives with respect to the parameters."""
 
     step: Floats
     by_step: Floats
@@ -47,7 +47,7 @@ class LogTimes:
 
 
 def launch_seconds(accelerator: str) -> float:
-    """Return the assumed launch time of a step's compute on a kind of accelerator.
+    """Return the assumed seconds of kernel launches in a step on a kind of accelerator.
 
     >>> launch_seconds("cpu"), launch_seconds("NVIDIA A100")
     (0.005, 0.1)

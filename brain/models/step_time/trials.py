@@ -1,4 +1,4 @@
-"""The choice of the next configuration to try: the one that tells most about a question."""
+"""The choice of the next configuration to measure: the one that is most informative."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimeTrial:
-    """A configuration that is worth a trial, and the worth of the trial."""
+    """A configuration that is worth a trial, and how much the trial would reduce the uncertainty."""
 
     configuration: Configuration
     #: Standard deviation of log step time at the question, now and after the trial.
@@ -24,12 +24,12 @@ class StepTimeTrial:
 
     @property
     def learned(self) -> float:
-        """Return the share of the variance that the trial removes."""
+        """Return the share of the variance that the trial would remove."""
         return 1 - (self.after / self.before) ** 2
 
 
 def free_trials(current: Configuration, largest_local: float) -> list[Configuration]:
-    """Return other micro-batches that keep size and global batch, and thus cost no restart.
+    """Return other micro-batch sizes at the same size and global batch size, which cost no restart.
 
     The local batch halves while accumulation doubles, or the reverse while the device holds it.
 
@@ -61,16 +61,17 @@ def free_trials(current: Configuration, largest_local: float) -> list[Configurat
 def next_trial(
     model: "StepTime", question: Configuration, candidates: Sequence[Configuration]
 ) -> StepTimeTrial | None:
-    """Return the candidate whose measurement would tell most about the step time of ``question``.
+    """Return the candidate whose measurement is most informative about the step time of
+    ``question``.
 
-    The worth follows from the physical member's posterior, linearised (MacKay, *Information-Based
-    Objective Functions for Active Data Selection*, 1992): a measurement at ``c`` lowers the
-    variance at ``q`` by
+    The reduction follows from the physical member's posterior, linearised (MacKay,
+    *Information-Based Objective Functions for Active Data Selection*, 1992): a measurement at ``c``
+    lowers the variance at ``q`` by
 
         (j_q S j_c)^2 / (j_c S j_c' + sigma^2)
 
-    None if there is no candidate. Three trials chosen for a question tell about as much as twelve
-    random ones (models.md section 2.6).
+    None if there is no candidate. Three chosen trials are about as informative as twelve random
+    ones (models.md section 2.6).
     """
     if not candidates:
         return None
