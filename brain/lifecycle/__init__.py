@@ -1,11 +1,11 @@
-"""The life of jobs, plans and worlds: their states, and the rules by which these change.
+"""The states of jobs, plans and worlds, and the rules by which these change.
 
-Spine: pure, no I/O.
+This package is pure and does no I/O.
 
-Every function takes a transaction and frozen values, moves them by the tables of ``brain.types``,
-writes an event (and, where somebody acted, an audit entry) through the same transaction, and
-returns what was stored. ``brain.cycle`` and the routes call these, so that each rule stands in one
-place.
+Every function takes a transaction and frozen values, and changes states by the tables of
+``brain.types``. In the same transaction it writes an event and, if a person or program acted, an
+audit entry. It returns the stored value. ``brain.cycle`` and the routes call these functions, so
+each rule exists once.
 """
 
 from brain.lifecycle.advising import lift_advise_only

@@ -1,4 +1,6 @@
-"""The advise-only state of a job: Brain proposes, a person approves, until a person lifts it."""
+"""The advise-only state of a job, in which a person must approve each plan until a person ends
+it.
+"""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,7 +20,7 @@ _DAY = timedelta(hours=24)
 
 
 def advise_only(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
-    """Let Brain only advise on ``job`` from now on: its plans wait for a person."""
+    """Make ``job`` advise-only: from now on its plans wait for a person."""
     if job.advise_only == why:
         return job
     happened(tx, "job.advise-only", why, job=job.id, now=now)
@@ -26,7 +28,8 @@ def advise_only(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
 
 
 def lift_advise_only(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
-    """Let Brain act on ``job`` again, by the policy mode; rollbacks are counted anew.
+    """End the advise-only state of ``job``, so that its policy mode applies; the count of rollbacks
+    restarts.
 
     Raises:
         Conflict: the job ended, or is not advise-only.
@@ -43,7 +46,7 @@ def lift_advise_only(tx: Transaction, job: Job, *, by: str, now: datetime) -> Jo
 
 
 def count_rollbacks(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) -> None:
-    """Let Brain only advise on a job that was rolled back too often within a day."""
+    """Make a job advise-only if it was rolled back too often within a day."""
     lifted = tx.fits.get(plan.job, LIFTED)
     since = now - _DAY if lifted is None else max(now - _DAY, lifted.fitted_at)
     recent = [

@@ -1,7 +1,7 @@
 """Plans of the amounts that replicas reserve: the proposal, and the check against its promise.
 
-A plan of amounts promises that a job goes on as before: each replica keeps within its memory, the
-scheduler stops it no more often, and throughput is not worse.
+A plan of amounts promises that the job runs as well as before: each replica stays within its
+memory, CPU quotas stop it no more often, and throughput is not lower.
 """
 
 from collections.abc import Collection, Sequence
@@ -45,7 +45,7 @@ _HEARD = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaUse:
-    """Use of a job's hungriest replica over some time; a field is None if not measured."""
+    """Resource use of the replica of a job that uses most; a field is None if not measured."""
 
     #: The most memory, in bytes.
     memory_bytes: float | None = None
@@ -80,7 +80,7 @@ def propose_amounts(
 
 
 def recent_use(tx: Transaction, job: Job, now: datetime, role: str = WORKER) -> ReplicaUse:
-    """Return the use of the hungriest replica of a role in the last minute."""
+    """Return the use, in the last minute, of the replica of a role that used most."""
     world = tx.worlds.latest(job.id)
     begun = now - RECENT if world is None else max(world.formed_at, now - RECENT)
     return use_in(tx.telemetry.hosts(job.id, since=begun), world, role)
@@ -89,13 +89,13 @@ def recent_use(tx: Transaction, job: Job, now: datetime, role: str = WORKER) -> 
 def fell_short(
     tx: Transaction, job: Job, plan: ScalePlan, sight: ThroughputObserved, settings: Settings
 ) -> tuple[str, Point | Undetermined]:
-    """Return a phrase on the need that a plan's amounts do not meet (empty: they do), and the
+    """Return a phrase that says how a plan's amounts are too small (empty: they suffice), and the
     throughput.
 
-    The throughput is measured since the plan was applied, because amounts change no world. It is
-    Undetermined until use and throughput were both measured for long enough, except for a world
-    that ran out of memory. A plan that lowers amounts does not answer for memory that it left or
-    raised: to take the plan back would only delay the next raise.
+    The throughput is measured from the time when the plan was applied, because a plan of amounts
+    forms no world. The result is Undetermined until use and throughput were measured for long
+    enough, unless a world ran out of memory. A plan that lowers amounts is not undone because of
+    memory that it kept or raised, because that would only delay the next raise.
     """
     applied = plan.updated_at
     if out := ran_out(tx, plan):
@@ -118,8 +118,8 @@ def fell_short(
 
 
 def ran_out(tx: Transaction, plan: ScalePlan) -> str:
-    """Return the world that ran out of memory since a plan was applied, as a clause; empty if none
-    did.
+    """Return a clause about the world that ran out of memory after a plan was applied; empty if
+    none did.
     """
     for world in tx.worlds.of(plan.job):
         why = world.diagnosis
@@ -130,8 +130,8 @@ def ran_out(tx: Transaction, plan: ScalePlan) -> str:
 
 
 def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:
-    """Return a phrase on the amounts of ``reserved`` that are too small, by the use before and
-    after; empty if none is.
+    """Return a phrase on the amounts of ``reserved`` that the use before or after the plan exceeds;
+    empty if none.
     """
     said = []
     used, most = after.memory_bytes, reserved.memory_bytes
@@ -147,8 +147,8 @@ def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:
 
 
 def refused(tx: Transaction, plan: ScalePlan, now: datetime) -> str:
-    """Return the reason why a live replica did not take a plan's amounts; empty if it did or has
-    yet to.
+    """Return the reason why a live replica refused a plan's amounts; empty if it accepted them or
+    has not answered.
     """
     if not plan.changes_resources or now - plan.updated_at < _HEARD:
         return ""
@@ -165,7 +165,9 @@ def refused(tx: Transaction, plan: ScalePlan, now: datetime) -> str:
 
 
 def overused(tx: Transaction, plan: ScalePlan, now: datetime) -> str | None:
-    """Return the reason why a plan may no longer lower memory; None if it may, or lowers none."""
+    """Return the reason why a plan may no longer lower memory; None if it may, or lowers no
+    memory.
+    """
     job = tx.jobs.get(plan.job)
     for role, amounts in plan.target.amounts.items():
         asked, used = amounts.memory_bytes, recent_use(tx, job, now, role).memory_bytes or 0.0

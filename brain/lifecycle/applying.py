@@ -1,4 +1,4 @@
-"""Time limits of plans that wait for nodes or replicas: after them the plan is given up."""
+"""Time limits for plans that wait for nodes or replicas."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +16,7 @@ from brain.typeset import duration, plan_change
 
 
 def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime) -> ScalePlan:
-    """Mark a plan as applied once its target is met, or give it up if replicas refuse it."""
+    """Mark a plan as applied once its target is met; abandon it if replicas refuse it."""
     plan = settle(tx, plan, settings=settings, now=now)
     why = refused(tx, plan, now) or overdue(plan, settings, now) or overtaken(tx, plan)
     if plan.state is PlanState.APPLYING and not why and shut_out(tx, plan, settings, now):
@@ -35,11 +35,11 @@ def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime
 
 
 def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
-    """Return the reason to give up advice on amounts that no scaler carries out, or a restart after
-    its time; empty to keep it.
+    """Return the reason to abandon advice on amounts that no scaler carries out, or a restart that
+    is too late; else an empty text.
 
-    Advice on amounts needs no restart, so no safe point delays it; while it is active, Brain
-    decides nothing else about the job.
+    Advice on amounts needs no restart and so does not wait for a safe point. While the advice is
+    active, Brain decides nothing else about the job.
     """
     if plan.kind is PlanKind.RESTART and now >= plan.expires_at:
         return "memory was predicted to run out before now, and no safe point came"
@@ -50,9 +50,9 @@ def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
 
 
 def shut_out(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) -> bool:
-    """Return True if a plan that only moves replicas has not got its nodes in time.
+    """Return True if a plan that only moves replicas did not get its nodes in time.
 
-    Present replicas may wait for a safe point without a time limit.
+    Replicas that already run on their nodes may wait for a safe point without a time limit.
     """
     late = (now - plan.updated_at).total_seconds() >= settings.verify_seconds
     waits = plan.state is PlanState.APPLYING and plan.only_moves and late
@@ -77,11 +77,11 @@ def _give_up(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> Scale
 
 
 def lapse(tx: Transaction, plan: ScalePlan, *, now: datetime, room: Room) -> None:
-    """End advice, or a rollback of amounts, that only the policy approved and that could not begin
-    in time; a restart also if a person approved it.
+    """End advice or a rollback of amounts that could not begin in time and that only the policy
+    approved; end such a restart even if a person approved it.
 
-    By then the advice's measurements are old, and while the advice waits Brain decides nothing else
-    about the job.
+    By then the measurements behind the advice are old, and while the advice waits, Brain decides
+    nothing else about the job.
     """
     lapses = (AUTO, ROLLBACK) if plan.in_place else (AUTO,)
     by_policy = plan.approval is not None and plan.approval.by in lapses

@@ -1,8 +1,9 @@
 """The batch sizes that Brain chooses for scripts that read them from ``launcher.batch``.
 
-Only for jobs that ask (``batch.tune``), and only where Brain may act by itself. A change of the
-batch alone is not a plan: the size stays and nothing restarts. A plan for another size carries its
-batch. Brain asks for no other batch of a script that ignored one.
+Brain chooses batch sizes only for jobs that request this (``batch.tune``), and only if it may act
+without a person. A change of the batch size alone is no plan, because the job keeps its size and
+nothing restarts. A plan for another size includes a batch size. If a script ignored a requested
+batch size, Brain requests no other.
 """
 
 from datetime import datetime
@@ -37,9 +38,10 @@ def rebatch(
     settings: Settings,
     now: datetime,
 ) -> bool:
-    """Ask for a better batch at a size that fell short; return True if one was asked for.
+    """If a size fell short, request a better batch size for it; return True if one was requested.
 
-    A size is judged with its best batch: its first batch was chosen before the size was measured.
+    A size is compared at its best batch size, and its first batch size was chosen before the size
+    was measured.
     """
     if sight.model is None or not job.document.tunes or plan.kind is not PlanKind.RESIZE:
         return False
@@ -58,16 +60,17 @@ def rebatch(
 
 
 def ask_with(tx: Transaction, job: Job, plan: ScalePlan, now: datetime) -> None:
-    """Ask the script for the batch that belongs to the target of a plan that begins."""
+    """Request from the script the batch size that belongs to the target of a plan that begins."""
     wish = plan.target.batch
     if job.document.tunes and wish is not None and wish != wished_batch(tx, job):
         _ask(tx, job, BatchChoice(wish=wish, reason=brought(wish, plan.target.replicas)), now)
 
 
 def worths(plan: ScalePlan, sight: ThroughputObserved) -> Worths:
-    """Return the worth of an example of the measured batch, and of the batch before the plan.
+    """Return the value of an example at the measured batch size and at the batch size before the
+    plan.
 
-    Both are counted in examples of the batch that the plan promised.
+    Both are given in examples of the batch size that the plan promised.
     """
     model, promised, before = sight.model, plan.target.batch, plan.current.batch
     if model is None or promised is None or before is None or model.batching is not Batching.TOLD:
@@ -84,8 +87,8 @@ def worths(plan: ScalePlan, sight: ThroughputObserved) -> Worths:
 
 
 def tune(tx: Transaction, job: Job, situation: Situation, now: datetime) -> bool:
-    """Ask the script for another batch if that pays or teaches; return True if one was asked
-    for.
+    """Request another batch size from the script if this increases goodput or is informative;
+    return True if one was requested.
     """
     if not job.document.tunes or frozen(tx, job):
         return False
@@ -103,9 +106,9 @@ def tune(tx: Transaction, job: Job, situation: Situation, now: datetime) -> bool
 
 
 def asked_for(job: Job, batch: int, workers: int, model: JobModel | None) -> BatchWish:
-    """Return the wish for a person's batch, in examples of a step of so many workers.
+    """Return the batch size that a person requested, for a number of workers.
 
-    The learning rate stays while the noise of gradients is unknown.
+    The learning rate stays the same if the noise of gradients is unknown.
 
     Raises:
         BadInput: the script does not ask for its batch, or the batch is beyond the job's bounds.

@@ -1,8 +1,9 @@
 """The capacity of a pool: the resources that no job reserves.
 
-A started job reserves the larger of its wish and its observed replicas. Each replica reserves the
-largest of four amounts: the standing ones, those being applied, those observed, and those to which
-a plan without verdict may go back. So no resource is promised twice while a world changes.
+A started job reserves as many replicas as it has or should have, whichever is more. Each replica
+reserves the largest of four amounts: the present target's, those of a plan being applied, those
+observed, and those that a rollback would restore. So no resource is assigned twice while a world
+changes.
 """
 
 from bisect import bisect_left
@@ -34,8 +35,8 @@ Room = Callable[[Transaction, Job], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Replicas of one job that are alike: those that it has in a pool, and those that it waits
-    for.
+    """Replicas of one job with equal needs: those that exist in a pool, and those that the job
+    waits for.
     """
 
     each: Resources
@@ -50,7 +51,7 @@ class Share:
 
     @property
     def missing(self) -> int:
-        """Return the number of wished replicas that do not exist yet."""
+        """Return the number of desired replicas that do not exist yet."""
         return max(0, self.wished - sum(self.live.values()))
 
 
@@ -108,7 +109,9 @@ def _of_groups(
 
 
 class Ledger:
-    """The resources of a pool's nodes that jobs hold. Call ``note`` when a holding changes."""
+    """The resources of a pool's nodes that jobs hold. Callers call ``note`` when a holding
+    changes.
+    """
 
     def __init__(self, nodes: Iterable[Node], holdings: Iterable[Holding]) -> None:
         self._nodes = {node.name: node for node in nodes}
@@ -121,7 +124,7 @@ class Ledger:
 
     @property
     def free(self) -> Mapping[NodeName, Resources]:
-        """Return the free resources by node; below 0 where jobs hold more than the node has."""
+        """Return the free resources by node; below 0 if jobs hold more than the node has."""
         return {
             name: Resources(cpu_millis=cpu, memory_bytes=memory, gpus=gpus)
             for name, (cpu, memory, gpus) in self._free.items()
@@ -152,18 +155,20 @@ class Ledger:
         return held
 
     def drop(self, job: JobId) -> None:
-        """Give back everything that a job held."""
+        """Release everything that a job held."""
         self._held.pop(job, None)
         for each, held in self._shares.pop(job, {}).values():
             for node, replicas in held.items():
                 self._take(node, each, -replicas)
 
     def room(self, job: Job) -> int:
-        """Return the number of replicas of ``job`` that fit, its present ones included."""
+        """Return how many replicas of ``job`` the pool has room for, including the present ones."""
         return sum(self.rooms(job).values())
 
     def rooms(self, job: Job) -> Mapping[NodeName, int]:
-        """Return the replicas of ``job`` that fit each node, its present ones included."""
+        """Return how many replicas of ``job`` each node has room for, including the present
+        ones.
+        """
         if job.document.groups:
             return self._rooms_of_groups(job)
         wants, each = job.document.accelerator, _amount(job.resources)
@@ -246,10 +251,11 @@ def _copies(free: _Amount, each: _Amount) -> int:
 
 
 def has_left(tx: Transaction, plan: ScalePlan) -> bool:
-    """Return True if other jobs may have the resources that a plan frees.
+    """Return True if other jobs may use the resources that a plan frees.
 
-    They may once the plan's world steps, because a plan that fails needs them back. A job that is
-    known to run at the smaller size frees them as soon as its replicas are gone.
+    They may do so once the plan's world makes steps, because a failed plan needs the resources
+    back. If the job has run at the smaller size before, they may do so as soon as its replicas are
+    gone.
     """
     if plan.state is not PlanState.APPLYING:
         return reached(plan)
@@ -264,20 +270,20 @@ def has_left(tx: Transaction, plan: ScalePlan) -> bool:
 
 
 def lacks_nodes(tx: Transaction, plan: ScalePlan) -> bool:
-    """Return True if a node that the plan names has fewer live replicas than it names."""
+    """Return True if a node has fewer live replicas than the plan assigns to it."""
     return bool(Counter(dict(plan.target.nodes)) - _live(tx, plan.job))
 
 
 def provided(tx: Transaction, job: JobId, target: Allocation) -> bool:
-    """Return True if there are live replicas, and each reserves the target's amounts, as its scaler
-    measured.
+    """Return True if there are live replicas and the scaler reports the target's amounts for
+    each.
     """
     roles, live = roles_of(tx.worlds.latest(job)), _alive(tx, job)
     return bool(live) and all(one.resources == target.of(roles.get(one.id, WORKER)) for one in live)
 
 
 def enforced(tx: Transaction, job: JobId, target: Allocation) -> bool:
-    """Return True if there are live replicas, and each is held to the target's amounts."""
+    """Return True if there are live replicas and the target's amounts are enforced for each."""
     live = _alive(tx, job)
     return not any(one.unenforced for one in live) and provided(tx, job, target)
 
@@ -297,7 +303,7 @@ def _live(tx: Transaction, job: JobId) -> Counter[NodeName]:
 
 
 def room(tx: Transaction, job: Job) -> int:
-    """Return the number of replicas of ``job`` that fit its pool, present ones included."""
+    """Return how many replicas of ``job`` its pool has room for, including the present ones."""
     jobs = [holding(tx, other) for other in tx.jobs.unfinished(job.pool) if other.id != job.id]
     groups = bool(job.document.groups)
     nodes = [node for node in tx.nodes.of(job.pool) if groups or _usable(node, job)]
@@ -305,8 +311,8 @@ def room(tx: Transaction, job: Job) -> int:
 
 
 def sized(job: Job, size: Allocation) -> Job:
-    """Return a job of which ``room`` counts replicas with the amounts of ``size``: with those of
-    each group, or with the mean of all roles.
+    """Return the job with amounts of ``size`` for ``room`` to use: those of each group, or the mean
+    of all roles.
     """
     groups = {n: replace(one, resources=size.of(n)) for n, one in groups_of(size.roles)}
     if not groups:
@@ -315,8 +321,9 @@ def sized(job: Job, size: Allocation) -> Job:
 
 
 def fitting(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -> int:
-    """Return how many replicas of ``job`` fit its pool with the amounts of ``size``, its present
-    ones included; a different number of replicas means a different number of workers."""
+    """Return how many replicas of ``job`` fit its pool with the amounts of ``size``, including its
+    present ones. Only the number of workers varies.
+    """
     if not ranked(size.roles):
         return room(tx, sized(job, size))
     first = others(size.roles) + 1
@@ -330,27 +337,29 @@ def fitting(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -
 
 
 def fits(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -> bool:
-    """Return True if the pool holds ``job`` with the amounts of ``size``, or if they are the
-    present ones.
+    """Return True if ``job`` fits the pool with the amounts of ``size``, or already has these
+    amounts.
     """
     same = size.amounts == standing(tx.plans.of(job.id), job)[1].amounts
     return same or room(tx, sized(job, size)) >= size.replicas
 
 
 def largest(tx: Transaction, job: Job) -> int | None:
-    """Return the number of replicas that fit the empty pool; None if no node has registered yet."""
+    """Return how many replicas fit the empty pool; None if no node has registered yet."""
     nodes = tx.nodes.of(job.pool)
     return Ledger(nodes, ()).room(job) if nodes else None
 
 
 def largest_cpus(tx: Transaction, job: Job) -> float:
-    """Return the processors of the largest usable node of a job's pool; 0 if it has none."""
+    """Return the processors of the largest usable node of a job's pool; 0 if the pool has none."""
     nodes = tx.nodes.of(job.pool)
     return max((node.capacity.cpu_millis for node in nodes if node.schedulable), default=0) / 1000
 
 
 def compared(tx: Transaction, job: Job) -> str:
-    """Compare in words the needs of each replica with the sum of the pool's usable nodes."""
+    """Return a phrase that compares the needs of each replica with the total of the pool's usable
+    nodes.
+    """
     nodes = [node for node in tx.nodes.of(job.pool) if _usable(node, job)]
     if not nodes:
         kind = job.document.accelerator

@@ -1,6 +1,4 @@
-"""Estimates from telemetry of the cost of a change, for changes whose coordinator died
-unreported.
-"""
+"""Estimates, from telemetry, of the cost of a change whose coordinator died before it reported."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The wish (desired world) of a job, from its standing target and the plan being applied."""
+"""The desired world (*wish*) of a job, from its present target and the plan being applied."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ EMPTY = frozenset({JobState.QUEUED, JobState.SUSPENDED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedBatch:
-    """A batch that a script is asked to take."""
+    """The batch size that Brain requests from a script."""
 
     wish: BatchWish
     at: datetime
@@ -37,15 +37,16 @@ class AskedBatch:
 
 
 def asked_batch(tx: Transaction, job: Job) -> AskedBatch | None:
-    """Return the batch that Brain chose; None if it has chosen none yet."""
+    """Return the batch size that Brain chose; None if it has chosen none yet."""
     stored = tx.fits.get(job.id, BATCH) if job.document.tunes else None
     return wire.decode(stored.parameters, AskedBatch) if stored else None
 
 
 def wished_batch(tx: Transaction, job: Job) -> BatchWish | None:
-    """Return the batch that the script should take: Brain's choice, else the declared batch.
+    """Return the batch size that the script should use: Brain's choice, else the declared one.
 
-    So a script that asks for its batch keeps the declared one at every size until Brain chooses.
+    So a script with ``batch.tune`` uses the declared batch size at every job size until Brain
+    chooses.
     """
     chosen = asked_batch(tx, job)
     if chosen is not None:
@@ -57,17 +58,19 @@ def wished_batch(tx: Transaction, job: Job) -> BatchWish | None:
 
 
 def effective_mode(job: Job, settings: Settings) -> PolicyMode:
-    """Return the mode by which this job's plans are approved: the job's own, else the service's."""
+    """Return the policy mode of a job: its own, else the service's."""
     return job.document.policy.mode or PolicyMode(settings.policy_mode)
 
 
 def may_act(job: Job, settings: Settings) -> bool:
-    """True if Brain may approve its own plans for this job."""
+    """Return True if Brain may approve its own plans for this job."""
     return effective_mode(job, settings) is PolicyMode.AUTO and job.advise_only is None
 
 
 def frozen(tx: Transaction, job: Job) -> Freeze | None:
-    """Return the freeze that covers a job, the widest first; None if plans may be applied."""
+    """Return the freeze that applies to a job (the widest, if several do); None if plans may be
+    applied.
+    """
     covers = {
         FreezeScope.ALL: "",
         FreezeScope.PROJECT: job.document.project,
@@ -79,7 +82,7 @@ def frozen(tx: Transaction, job: Job) -> Freeze | None:
 
 
 def freeze_reason(job: Job, freeze: Freeze) -> str:
-    """Return who froze a job and why, and how to thaw it."""
+    """Return a sentence that says who froze a job and why, and how to end the freeze."""
     covered = {
         FreezeScope.ALL: "--all",
         FreezeScope.PROJECT: f"--project {freeze.target}",
@@ -90,18 +93,18 @@ def freeze_reason(job: Job, freeze: Freeze) -> str:
 
 
 def reached(plan: ScalePlan) -> bool:
-    """Return True if a world ever met the plan's target."""
+    """Return True if a world has met the plan's target."""
     return plan.state in _REACHED or (
         plan.state is PlanState.SUPERSEDED and plan.outcome.epoch is not None
     )
 
 
 def standing(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
-    """Return the standing generation and target: those of the highest generation that a world ever
+    """Return the present generation and target: the highest generation whose target a world has
     met.
 
-    Generation 0 is the submitted document. The amounts of a replica are the job's, which ``settle``
-    stores: a plan's target decides them only if the plan changed them.
+    Generation 0 is the submitted document. The amounts of a replica are those stored with the job
+    by ``settle``, unless the plan changed them.
     """
     met = max((plan for plan in plans if reached(plan)), key=_generation, default=None)
     if met is None:
@@ -110,8 +113,8 @@ def standing(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
 
 
 def wished(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
-    """Return generation and target of the wish: those of the plan being applied, else the
-    standing ones.
+    """Return generation and target of the desired world: the plan being applied, else the present
+    target.
     """
     applying = next((plan for plan in plans if plan.state is PlanState.APPLYING), None)
     if applying is None:
@@ -121,11 +124,11 @@ def wished(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
 
 
 def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
-    """Return the world that a job should have now.
+    """Return the desired world of a job.
 
     The upper bits of ``version`` count the stored changes of the job and its plans, so they only
     grow; the lower sixteen distinguish inputs that are stored elsewhere (freezes, settings). Two
-    wishes of one job are the same if and only if their versions are equal.
+    desired worlds of one job are equal if and only if their versions are equal.
     """
     plans = tx.plans.of(job.id)
     generation, target = wished(plans, job)
@@ -156,7 +159,7 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
 
 
 def meets(world: World | None, target: Allocation) -> bool:
-    """Return True if the observed world steps at ``target``."""
+    """Return True if the observed world has the size ``target`` and makes steps."""
     return (
         world is not None
         and world.stepping_at is not None
@@ -167,18 +170,22 @@ def meets(world: World | None, target: Allocation) -> bool:
 
 
 def begun_anew(world: World, plan: ScalePlan) -> bool:
-    """Return True if a restart formed a world, which did not begin again because it was lost."""
+    """Return True if a restart plan has formed a new world, as opposed to a world that re-formed
+    after a loss.
+    """
     return world.generation >= plan.generation and world.cause is Cause.PLAN
 
 
 def moved(world: World, target: Allocation) -> bool:
-    """Return True if the world is on the nodes that ``target`` names, or ``target`` names none."""
+    """Return True if the world runs on the nodes that ``target`` names, or ``target`` names
+    none.
+    """
     found = Counter(member.node for member in world.members)
     return not target.nodes or found == Counter(dict(target.nodes))
 
 
 def changed_at(worlds: Sequence[World], plans: Sequence[ScalePlan]) -> datetime | None:
-    """Return the time when a plan last changed the world of a job; None if none ever did."""
+    """Return the time of the last plan that changed the job's world; None if there was none."""
     epochs = {plan.outcome.epoch for plan in plans if reached(plan) and not plan.in_place}
     return max((w.stepping_at or w.formed_at for w in worlds if w.epoch in epochs), default=None)
 

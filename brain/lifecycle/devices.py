@@ -1,4 +1,4 @@
-"""Sizes that a job's accelerators have memory for, from the memory that workers used so far."""
+"""Sizes for which a job's accelerators have enough memory, judged by the memory used so far."""
 
 import math
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from brain.models.terms import local_batch
 
 
 def device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> float | None:
-    """Return the largest number of examples per step that certainly fits in a device's memory,
-    judging by the readings of each world; None if there are none.
+    """Return the most examples per step that certainly fit into a device's memory, by each world's
+    readings; None if there are no readings.
     """
     read = {use.epoch: use for use in uses if use.device_bytes and use.device_total_bytes}
     points = [*sight.earlier, sight.present]
@@ -30,8 +30,8 @@ def device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> floa
 
 
 def sharded_memory(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> ShardedMemory | None:
-    """Return the device memory of a job that shards its state, at each size where it was read; None
-    if it does not, or none was read.
+    """Return the measured device memory by size, for a job whose workers divide state; None for
+    other jobs, or without readings.
     """
     read = [(use.replicas, use.device_bytes, use.device_total_bytes) for use in uses]
     known = [(size, used, total) for size, used, total in read if used and total]

@@ -1,8 +1,8 @@
-"""Detection of replicas that are copies of one program instead of workers of one job.
+"""Detection of replicas that run independent copies of a program instead of training together.
 
-Copies write the same checkpoint and train the same examples, so a growth only wastes replicas. One
-replica proves nothing, since scripts usually form a process group only with several. So the first
-growth is the test.
+Copies write the same checkpoint and train on the same examples, so a growth only wastes replicas. A
+single replica proves nothing, because scripts usually form a process group only if there are
+several workers. So Brain judges after the first growth.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ _HOW = "no process group, no session, no data shard, no MPI or Horovod peer"
 
 
 class DistributionEvidence(Enum):
-    """Evidence for workers of a world that train together, or each train a copy."""
+    """Evidence that the workers of a world train together, or that each trains a copy."""
 
     #: No conclusion: the world has one replica, a worker met another, or a worker does not tell.
     NONE = auto()
@@ -43,7 +43,7 @@ class DistributionEvidence(Enum):
 def evidence(
     samples: Sequence[ThroughputSample], saves: Sequence[SaveSample]
 ) -> DistributionEvidence:
-    """Judge a world by its samples and saves, oldest first."""
+    """Return the evidence from a world's samples and saves, which are given oldest first."""
     if not copies(samples) or samples[-1].replicas < 2:
         return DistributionEvidence.NONE
     trained: dict[int, datetime] = {}
@@ -62,7 +62,7 @@ def evidence(
 def distribution(
     tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime
 ) -> DistributionEvidence:
-    """Judge the present world of a job."""
+    """Return the evidence from a job's present world."""
     world = sight.world
     if job.document.independent or world is None or not copies(sight.samples):
         return DistributionEvidence.NONE
@@ -75,11 +75,11 @@ def distribution(
 def not_distributed(
     tx: Transaction, job: Job, sight: ThroughputObserved, plans: Sequence[ScalePlan], now: datetime
 ) -> str | None:
-    """Return one sentence on why a job must not grow, by its present world or an earlier growth;
-    None if it may.
+    """Return one sentence that says why a job must not grow, because of its present world or an
+    earlier growth; None if it may grow.
 
-    A plan that undid an earlier growth is the memory of that growth. The memory ends with the job:
-    a person who has fixed the script submits a new job.
+    An earlier growth is known from the plan that undid it. It matters only until the job ends: a
+    person who has fixed the script submits a new job.
     """
     if job.document.independent:
         return None
@@ -91,7 +91,7 @@ def not_distributed(
 
 
 def undid_copies(plan: ScalePlan) -> bool:
-    """Return True if a plan undid a growth into copies."""
+    """Return True if a plan undid a growth after which the replicas were copies."""
     return plan.kind is PlanKind.ROLLBACK and plan.explanation.code == NOT_DISTRIBUTED
 
 
@@ -104,9 +104,10 @@ def revert(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Undo Brain's own growth into copies; return the plan that is undone.
+    """Undo Brain's own growth if the replicas turned out to be copies; return the plan that is
+    undone.
 
-    A size that a person asked for stays, as it does with every verdict.
+    A size that a person requested stays, as with every verdict.
     """
     why = _sentence(plan.target.replicas)
     outcome: Outcome = replace(

@@ -1,4 +1,4 @@
-"""Measurements of other runs of a script, handed to a job when it is submitted, when it starts, and
+"""Measurements of other runs of a script, given to a job when it is submitted, when it starts, and
 every few minutes while it runs.
 """
 
@@ -26,7 +26,7 @@ _AGAIN_SECONDS = 300.0
 
 
 def hear(tx: Transaction, job: Job, now: datetime) -> None:
-    """Hand a job what other runs of its script measured since the last time, every few minutes."""
+    """Every few minutes, give a job the new measurements of other runs of its script."""
     heard = tx.fits.get(job.id, RUNS)
     if heard and (now - heard.fitted_at).total_seconds() >= _AGAIN_SECONDS:
         inherit(tx, job, now)
@@ -35,10 +35,11 @@ def hear(tx: Transaction, job: Job, now: datetime) -> None:
 def compared(
     tx: Transaction, pool: PoolName, bugs: list[Exception]
 ) -> dict[JobId, Mapping[str, float]]:
-    """Return the log step times on each kind of accelerator, of one configuration, of those of the
-    newest jobs of a pool that were measured on several kinds; the oldest job first.
+    """Return log step times of one configuration on each kind of accelerator, for the newest jobs
+    of a pool that ran on several kinds; the oldest job comes first.
 
-    A job that triggers a bug is left out, and the bug is added to ``bugs`` with a note of the job.
+    If a bug appears for a job, the job is left out, and ``bugs`` gets the exception with a note
+    that names the job.
     """
     jobs = [
         job
@@ -74,9 +75,10 @@ def _ratios(tx: Transaction, job: Job) -> Mapping[str, float]:
 
 
 def inherit(tx: Transaction, job: Job, now: datetime) -> None:
-    """Store, for a job, the measurements and the work of the newest runs of its script.
+    """Store, with a job, the measurements and the amount of work of the newest runs of its script.
 
-    Runs that have not ended give measurements, too; only runs that ended well give work.
+    Measurements also come from runs that still run; the amount of work comes only from runs that
+    succeeded.
     """
     mine = script_of(job.document, job.owner)
     measured, ended = list[EarlierRun](), list[Finished]()

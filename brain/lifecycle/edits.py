@@ -1,4 +1,6 @@
-"""Edits of jobs: amounts of each replica, the size, and the batch of scripts that ask for it."""
+"""Edits of jobs: the amounts of each replica, the size, and the batch size of scripts with
+``batch.tune``.
+"""
 
 from dataclasses import replace
 from datetime import datetime
@@ -47,13 +49,13 @@ def edit(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Store a person's request for amounts of each replica, a size, a batch, or several of them;
-    begin the plan if it may.
+    """Store a person's request for amounts of each replica, a size or a batch size, or several of
+    these; begin the plan if possible.
 
-    With a ``role`` the request is for the replicas of that role. None leaves a field as it is. The
-    request is also an approval, and supersedes an active plan. Amounts change while replicas run,
-    and so does the batch; a size changes at the next safe point. All change at once if no replica
-    of the job runs, and ``gpus`` only then.
+    With a ``role`` the request concerns only that role's replicas. None leaves a field unchanged.
+    The request needs no other approval, and supersedes an active plan. Amounts and batch size
+    change while replicas run; the size changes at the next safe point. If no replica of the job
+    runs, all fields change immediately; ``gpus`` can change only then.
 
     Raises:
         BadInput: nothing was asked for, an amount is absurd, no node has as much, a replica uses

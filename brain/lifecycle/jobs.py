@@ -1,4 +1,4 @@
-"""The life of a job: submission, admission, suspension, resumption, cancellation, end."""
+"""Transitions of jobs: submission, admission, suspension, resumption, cancellation, end."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -49,8 +49,8 @@ def submit(
     confined: bool = False,
     amounts: tuple[Resources, str] | None = None,
 ) -> Job:
-    """Queue a new job, with ``amounts`` and their reason in place of the document's. Of its
-    environment only the names of variables are stored here, not the values.
+    """Queue a new job, with ``amounts`` and their reason instead of the document's. Only the names
+    of its environment variables are stored here, not their values.
 
     Raises:
         ImpossibleBounds: no size satisfies the document's bounds.
@@ -99,10 +99,10 @@ def mirror(
     settings: Settings,
     now: datetime,
 ) -> Job:
-    """Mirror a job object of a cluster: queue a new job, or follow the changes of a known one.
+    """Store a copy of a cluster's job object: queue a new job, or apply the changes to a known one.
 
-    The job's first size and its amounts stay as they are: only plans change a running job. A
-    finished job stays as it ended.
+    The job's first size and its amounts stay the same, because only plans change a running job. A
+    finished job does not change.
 
     Raises:
         ImpossibleBounds, BadInput, NameTaken: as in ``submit``.
@@ -125,7 +125,9 @@ def mirror(
 
 
 def object_says(tx: Transaction, job: Job, said: Sequence[ObjectCondition]) -> Job:
-    """Store the conditions of the job's object in a cluster; equal conditions change nothing."""
+    """Store the conditions of the job's object in a cluster. If they are equal to the stored ones,
+    nothing changes.
+    """
     conditions = tuple(said)
     return job if conditions == job.conditions else tx.jobs.put(replace(job, conditions=conditions))
 
@@ -154,13 +156,13 @@ def admit(
     first: First = lambda job, named, fits: None,
     begun: Callable[[Transaction, Sequence[JobId]], None] = lambda tx, jobs: None,
 ) -> tuple[Job, ...]:
-    """Start the jobs of ``queue`` that fit, by priority, then age; store on each other job why it
-    waits.
+    """Start those jobs of ``queue`` that fit, by priority, then by age; store for every other job
+    why it waits.
 
-    ``barred`` returns the reason why a job that fits may not begin with a number of replicas.
-    ``first`` returns the first size of a job, from the size that its owner named and the number
-    that fit (None: as named, else the fewest). ``begun`` is called with each job that starts, so
-    that ``room`` can keep count. Returns the started jobs as they were before.
+    ``barred`` returns why a job may not begin with a number of replicas although they fit.
+    ``first`` returns the first size of a job, given the size that its owner set and the number that
+    fit (None: the owner's size, else the smallest). ``begun`` is called with each job that starts,
+    so that ``room`` can keep count. Returns the started jobs as they were before.
     """
     started = []
     for job in sorted(queue, key=lambda job: (-job.document.priority, job.created_at)):
@@ -171,7 +173,7 @@ def admit(
 
 
 def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
-    """Ask for a job to stop at its next safe point and free its resources.
+    """Request that a job stop at its next safe point and free its resources.
 
     Raises:
         Conflict: the job ended or is being cancelled.
@@ -187,7 +189,7 @@ def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
 
 
 def preempt(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
-    """Ask for a job to stop at its next safe point for a waiting job; ``requeue`` queues it
+    """Request that a job stop at its next safe point for a waiting job; ``requeue`` queues it
     again.
     """
     job = suspend(tx, job, by=BRAIN, now=now)
@@ -196,7 +198,7 @@ def preempt(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
 
 
 def requeue(tx: Transaction, job: Job, now: datetime) -> bool:
-    """Queue again a job that was stopped for another job; return False for any other job."""
+    """Queue a job again that was stopped for another job; return False for any other job."""
     if job.state is not JobState.SUSPENDED or job.intent is not Intent.SUSPEND:
         return False
     noted = tx.fits.get(job.id, PREEMPTED)
@@ -214,7 +216,7 @@ def _note_preemption(tx: Transaction, job: Job, why: str, now: datetime) -> None
 
 
 def resume(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
-    """Queue a suspended job again; it goes on from its checkpoint.
+    """Queue a suspended job again, so that it continues from its checkpoint.
 
     Raises:
         Conflict: the job is not suspended.
@@ -228,7 +230,7 @@ def resume(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
 
 
 def cancel(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
-    """Ask for a job to end for good; a second request changes nothing.
+    """Request that a job end for good; a second request changes nothing.
 
     Raises:
         Conflict: the job ended already.
@@ -264,7 +266,7 @@ def end(
 
 
 def stopped(tx: Transaction, job: Job, now: datetime) -> Job:
-    """Fulfil the owner's intent for a job whose replicas have all stopped."""
+    """Suspend or cancel a job, as requested, once all its replicas have stopped."""
     if job.intent is Intent.CANCEL:
         return end(tx, job, JobState.CANCELLED, "cancelled; all its replicas have stopped", now)
     job = move_job(tx, job, JobState.SUSPENDED, "suspended; all its replicas have stopped", now)
@@ -274,7 +276,7 @@ def stopped(tx: Transaction, job: Job, now: datetime) -> Job:
 
 
 def freeze(tx: Transaction, frozen: Freeze) -> None:
-    """Stop applying plans of a scope; healing and deciding go on."""
+    """Stop applying plans in a scope; Brain still decides, and still replaces failed replicas."""
     tx.freezes.put(frozen)
     target = f"freeze/{frozen.scope}" + (f"/{frozen.target}" if frozen.target else "")
     message = f"{frozen.by} froze {frozen.target or frozen.scope}: {frozen.why}"
@@ -284,7 +286,7 @@ def freeze(tx: Transaction, frozen: Freeze) -> None:
 
 
 def thaw(tx: Transaction, scope: str, target: str, *, by: str, now: datetime) -> bool:
-    """Apply plans of a scope again; return False if nothing was frozen."""
+    """End the freeze of a scope; return False if there was none."""
     if not tx.freezes.remove(scope, target):
         return False
     job = JobId(target) if scope == "job" else None

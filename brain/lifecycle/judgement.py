@@ -1,4 +1,6 @@
-"""The judgement of an applied plan: it compares promise and measurement, and may roll back."""
+"""The verdict on an applied plan: it compares promise and measurement, and may roll the plan
+back.
+"""
 
 from dataclasses import replace
 from datetime import datetime
@@ -27,12 +29,13 @@ def judge(
     worths: Worths = SAME,
     short: str = "",
 ) -> ScalePlan:
-    """Compare an applied plan's promise with the measurement, and roll it back if it fell short.
+    """Compare an applied plan's promise with the measurement, and roll the plan back if it fell
+    short.
 
-    Only Brain's own advice is rolled back. A size that a person asked for stays and gets the
-    verdict; a rollback promised nothing, and only its throughput is stored. Amounts stay if Brain
-    may not act on the job, or if the plan raised them. ``worths`` has the worth of an example if
-    batches differ. ``short`` is a phrase on the need that the plan's amounts do not meet.
+    Only Brain's own advice is rolled back. A size that a person requested stays, with the verdict.
+    For a rollback, which promised nothing, only the throughput is stored. Amounts stay if Brain may
+    not act on the job, or if the plan raised them. ``worths`` has the values of an example if batch
+    sizes differ. ``short`` is a phrase that says which amounts are too small.
     """
     both, holds = short or ("" if plan.changes_resources else "nothing was promised"), not short
     if plan.promised is not None and measured is not None:

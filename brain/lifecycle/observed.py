@@ -1,7 +1,6 @@
-"""A job's throughput: measurements of its present world, and a model of other sizes.
+"""A job's throughput: measurements of its present world, and predictions for other sizes.
 
-Ended worlds are stored as points among the fits, so that a turn only reads the samples of the
-present world.
+Each ended world is stored as one point, so a turn reads only the samples of the present world.
 """
 
 from collections.abc import Sequence
@@ -44,7 +43,7 @@ _REMEMBERED = 2500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputObserved:
-    """A job's throughput, as seen at one moment."""
+    """A job's throughput at one moment."""
 
     world: World | None
     samples: tuple[ThroughputSample, ...] = ()
@@ -58,9 +57,7 @@ class ThroughputObserved:
 
     @property
     def noise(self) -> NoiseScale | Undetermined:
-        """Return the gradient noise scale, or the reason why there is none, in the probe's
-        words.
-        """
+        """Return the gradient noise scale, or the probe's reason why there is none."""
         try:
             return self.gradients.scale
         except Undetermined as unsettled:
@@ -77,8 +74,8 @@ class ThroughputObserved:
 
     @property
     def sharded_bytes(self) -> int | None:
-        """Return the bytes of the largest worker's part of divided state; 0 if its size is unknown,
-        None if nothing is divided.
+        """Return the bytes of the largest worker's part of divided state; 0 if unknown, None if
+        nothing is divided.
         """
         parts = {one.place.rank: one.sharded_bytes for one in self.samples}
         known = [part for part in parts.values() if part is not None]
@@ -91,7 +88,9 @@ class ThroughputObserved:
 
     @property
     def unit(self) -> str:
-        """Return the unit of every rate here: examples/s, or steps/s if no batch was seen."""
+        """Return the unit of all rates of this object: examples/s, or steps/s if the batch size is
+        unknown.
+        """
         points = [*self.earlier, self.present]
         known = [unit_of(point) for point in points if isinstance(point, Point)]
         return known[-1] if known else "examples/s"
@@ -102,7 +101,7 @@ class ThroughputObserved:
         return "" if isinstance(self.present, Point) else str(self.present)
 
     def predict(self, replicas: int) -> Prediction:
-        """Return the model's throughput at a size.
+        """Return the throughput that the model predicts at a size.
 
         Raises:
             Undetermined: nothing was measured yet, or the size is beyond what can be known.
@@ -113,7 +112,7 @@ class ThroughputObserved:
         return self.model.predict(replicas)
 
     def promise(self, replicas: int) -> Prediction | None:
-        """Return the model's throughput at a size; None if it has none."""
+        """Return the throughput that the model predicts at a size; None if it predicts none."""
         try:
             return self.predict(replicas)
         except Undetermined:
@@ -127,7 +126,7 @@ class ThroughputObserved:
 
 
 def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> ThroughputObserved:
-    """Return the known throughput of a job. Nothing is stored; ``remember`` does that."""
+    """Return the known throughput of a job. This stores nothing; ``remember`` does."""
     world = tx.worlds.latest(job.id)
     if world is None:
         return ThroughputObserved(world=None, present=Undetermined("no world has formed yet"))
@@ -165,10 +164,11 @@ def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> Thr
 def of_world(
     tx: Transaction, job: Job, world: World, *, settings: Settings, now: datetime
 ) -> tuple[tuple[ThroughputSample, ...], Point | Undetermined]:
-    """Return the newest samples of a world, as few as suffice, and the throughput that they show.
+    """Return the newest samples of a world (no more than needed), and the throughput computed from
+    them.
 
-    Samples from before Brain asked the script for another batch are of another configuration, and
-    are left out.
+    Samples from before Brain requested another batch size belong to another configuration, and are
+    left out.
     """
     asked = asked_batch(tx, job)
     begun = world.formed_at if asked is None else max(world.formed_at, asked.at)
@@ -218,7 +218,7 @@ def _foretold(
 def achieved(
     samples: Sequence[ThroughputSample], settings: Settings, *, independent: bool = False
 ) -> Point | Undetermined:
-    """Return the throughput of a world by its samples, or the reason why it cannot be told."""
+    """Return the throughput of a world from its samples, or the reason why it is unknown."""
     try:
         return measure(
             samples,
@@ -231,8 +231,8 @@ def achieved(
 
 
 def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime) -> None:
-    """Store the present world's point, for use once the world is an earlier one, and the sums of
-    gradients.
+    """Store the present world's point for use after the world has ended, and the gradient
+    statistics.
     """
     if sight.gradients.first[0] > 0 and _newer(gradients(tx, job).until, sight.gradients.until):
         kept = wire.encode(sight.gradients).decode()
@@ -263,13 +263,13 @@ def _newer(stored: datetime | None, until: datetime | None) -> bool:
 
 
 def points(tx: Transaction, job: Job) -> list[Point]:
-    """Return all stored points of a job, oldest world first."""
+    """Return all stored points of a job, the oldest world first."""
     stored = tx.fits.get(job.id, KIND)
     return wire.decode(stored.parameters, list[Point]) if stored else []
 
 
 def same_script(tx: Transaction, job: Job) -> tuple[EarlierRun, ...]:
-    """Return earlier runs of the job's script, as known when the job was submitted or started."""
+    """Return the earlier runs of the job's script that were stored with the job."""
     stored = tx.fits.get(job.id, RUNS)
     return _decoded(stored.parameters) if stored else ()
 

@@ -1,7 +1,8 @@
-"""The life of a plan: proposal, approval, a single begin, target met, verdict, undoing.
+"""Transitions of plans: proposal, approval, begin, application, verdict, undoing.
 
-Every function takes the plan as it was read and returns it as stored. If a plan is given up after
-it has begun, a RESTORE of the standing target follows, so that generations only rise.
+Every function takes the plan that was read and returns the plan that was stored. If a plan is
+abandoned after it has begun, a plan of kind RESTORE with the present target follows, so generations
+only increase.
 """
 
 from dataclasses import replace
@@ -52,7 +53,8 @@ def propose(
 ) -> ScalePlan:
     """Store Brain's advice as a plan, and approve the plan if the policy may.
 
-    ``after`` names the plans that free resources for this plan, which is approved only with them.
+    ``after`` names the plans that free resources for this plan; it is approved only together with
+    them.
 
     Raises:
         Conflict: another plan is active, or another Brain stored this generation first.
@@ -99,9 +101,7 @@ def proceed(
     now: datetime,
     room: Room = room,
 ) -> ScalePlan:
-    """Approve a proposal if the policy may and the plans that it needs are approved, and begin
-    it.
-    """
+    """Approve a proposal if the policy and the plans on which it depends allow it, and begin it."""
     if not may_act(job, settings) or unapproved(tx, plan):
         return plan
     plan = approved(tx, plan, AUTO, now)
@@ -109,13 +109,13 @@ def proceed(
 
 
 def unapproved(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
-    """Return a plan that frees resources ``plan`` needs and that is not approved yet."""
+    """Return a plan that frees resources for ``plan`` and is not approved yet."""
     needed = (tx.plans.get(job, generation) for job, generation in plan.after)
     return next((one for one in needed if one.state is PlanState.PROPOSED), None)
 
 
 def forsaken(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
-    """Return a plan that should have freed resources ``plan`` needs and never will."""
+    """Return a plan that should free resources for ``plan`` and never will."""
     needed = (tx.plans.get(job, generation) for job, generation in plan.after)
     return next((one for one in needed if not one.active and not reached(one)), None)
 
@@ -123,7 +123,7 @@ def forsaken(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
 def begin(
     tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime, room: Room = room
 ) -> ScalePlan:
-    """Begin applying an approved plan, once; return it unchanged while an obstacle remains."""
+    """Begin to apply an approved plan, at most once; return it unchanged if an obstacle remains."""
     job = tx.jobs.get(plan.job)
     if plan.state is not PlanState.APPROVED or obstacle(tx, job, plan, room=room):
         return plan
@@ -169,8 +169,8 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
 def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -> str | None:
     """Return the obstacle that keeps an approved plan from beginning; None if there is none.
 
-    A RESTORE brings no new size, so neither a freeze nor the job's state stops it, unless the job
-    has ended.
+    A RESTORE has no new size, so neither a freeze nor the job's state stops it, unless the job has
+    ended.
     """
     if job.finished:
         return f"the job is {job.state}"
@@ -200,10 +200,10 @@ def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -
 def fail(
     tx: Transaction, plan: ScalePlan, why: str, *, settings: Settings, now: datetime
 ) -> ScalePlan:
-    """Give up a plan, and restore the standing target if the plan had begun. Returns the failed
-    plan.
+    """Mark a plan as failed, and restore the present target if the plan had begun; return the
+    failed plan.
 
-    A RESTORE that cannot go on stays active, because there is no other target to go back to.
+    A RESTORE that cannot continue stays active, because there is no other target to restore.
     """
     begun = plan.state is PlanState.APPLYING
     if begun and plan.kind is PlanKind.RESTORE:
@@ -348,7 +348,7 @@ def instead(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Store ``plan`` as approved in place of the active one, and begin it if it may."""
+    """Store ``plan`` as approved in place of the active plan, and begin it if possible."""
     if active is not None:
         blocked = obstacle(tx, job, plan) if active.state is PlanState.APPLYING else None
         if blocked:
@@ -376,7 +376,7 @@ def verified(
     now: datetime,
     measured: Prediction | None,
 ) -> ScalePlan:
-    """Store the verdict on a plan whose size stays."""
+    """Store the verdict on a plan whose size is kept."""
     outcome: Outcome = replace(plan.outcome, measured=measured, verdict=verdict, detail=detail)
     message = f"{replace(plan, outcome=outcome).judged}: {detail}"
     return move_plan(tx, plan, PlanState.VERIFIED, message, now, outcome=outcome)

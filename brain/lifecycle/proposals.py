@@ -1,4 +1,6 @@
-"""Renews or withdraws proposals that wait for a person, if newer measurements contradict them."""
+"""Renewal or withdrawal of proposals that wait for a person, if newer measurements contradict
+them.
+"""
 
 from dataclasses import replace
 from datetime import datetime
@@ -14,10 +16,10 @@ from brain.typeset import number
 
 
 def outdated(plan: ScalePlan | None, measured: Prediction | None, settings: Settings) -> bool:
-    """Return True if a proposal of Brain rests on a measurement that no longer holds.
+    """Return True if a proposal of Brain is based on a measurement that no longer holds.
 
-    That is the case if the present interval and the earlier one do not overlap, and the rates
-    differ by more than half of the least gain that is worth a restart.
+    This is so if the present interval and the earlier one do not overlap, and the rates differ by
+    more than half of ``minimum_gain``.
     """
     if plan is None or not waits_for_approval(plan):
         return False
@@ -32,9 +34,9 @@ def outdated(plan: ScalePlan | None, measured: Prediction | None, settings: Sett
 
 
 def renew(tx: Transaction, plan: ScalePlan, advice: Recommendation, now: datetime) -> ScalePlan:
-    """Base an outdated proposal on present measurements, if Brain still advises the same size.
+    """Update an outdated proposal to present measurements, if Brain still advises the same size.
 
-    The proposal's version grows, so that no person approves numbers that they have not seen.
+    The proposal's version increases, so that people approve only numbers that they have seen.
     """
     renewed = replace(
         plan,
@@ -64,15 +66,14 @@ def withdraw(
 
 
 def waits_for_approval(plan: ScalePlan | None) -> bool:
-    """Return True if a plan is Brain's own advice that nobody answered yet."""
+    """Return True if a plan is Brain's own advice and waits for an answer."""
     return plan is not None and plan.state is PlanState.PROPOSED and plan.kind is PlanKind.RESIZE
 
 
 def give_way(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> list[JobId]:
-    """End a proposal that waits for approval, for a reason that cannot wait.
+    """End a proposal that waits for approval, for an urgent reason.
 
-    Proposals whose only purpose was to make room for it end, too. Returns the jobs whose plans
-    ended.
+    Proposals that only make room for it end, too. Returns the jobs whose plans ended.
     """
     ended = [_end(tx, plan, f"withdrawn: {why}", now)]
     name = tx.jobs.get(plan.job).document.name

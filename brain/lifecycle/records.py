@@ -1,4 +1,6 @@
-"""The record of every change of state: an event, and an audit entry for the person behind it."""
+"""Records of each change of state: an event and, if a person or program caused it, an audit
+entry.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -94,7 +96,7 @@ def told(
     by: str = BRAIN,
     before: str = "",
 ) -> None:
-    """Write the event and audit entry of the state that ``plan`` is in."""
+    """Write the event and audit entry for the state that ``plan`` is in."""
     kind, target = f"plan.{plan.state}", f"plan/{plan.job}/{plan.generation}"
     data = {"from": str(plan.current.replicas), "to": str(plan.target.replicas), "by": by}
     if plan.judged is not None:

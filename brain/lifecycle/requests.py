@@ -1,7 +1,7 @@
-"""Requests of people and programs about plans: ask for a size, approve, reject, roll back.
+"""Requests of people and programs about plans: request a size, approve, reject, roll back.
 
-A request for a size also approves it. Every function takes the plan as it was read and the version
-that the requester saw, and returns the plan as stored.
+A request for a size needs no other approval. Every function takes the plan that was read and the
+version that the requester saw, and returns the plan that was stored.
 """
 
 from dataclasses import replace
@@ -43,12 +43,12 @@ def request(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Store a person's or program's request for a size, clamped to the room now, and begin the plan
-    if it may.
+    """Store a request of a person or program for a size, reduced to the size that fits now, and
+    begin the plan if possible.
 
-    A request is also an approval. It supersedes an active plan; a change that is under way yields
-    only to a plan that can begin at once. A size ``beyond`` the job's bounds is clamped to the
-    bounds only on request.
+    A request needs no other approval. It supersedes an active plan. If a change is in progress, it
+    is superseded only by a plan that can begin immediately. A size outside the job's bounds is
+    refused, or clamped to the bounds if ``beyond`` is set.
 
     Raises:
         BadInput: the request is for no replicas, or for a size beyond the bounds.
@@ -92,9 +92,9 @@ def request(
 
 
 def clamp(tx: Transaction, job: Job, ahead: Allocation, replicas: int) -> tuple[int, str]:
-    """Return the nearest possible size not above ``replicas``, and the reason if that is smaller.
+    """Return the largest possible size up to ``replicas``, and the reason if it is smaller.
 
-    Roles and amounts are those of ``ahead``.
+    The size has the roles and amounts of ``ahead``.
 
     Raises:
         BadInput: fewer than one replica.
@@ -129,7 +129,7 @@ def approve(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Approve a proposal at the version that was seen, and begin it if it may.
+    """Approve a proposal at the version that was seen, and begin it if possible.
 
     Raises:
         VersionMismatch: the plan changed since ``version``.
@@ -168,7 +168,7 @@ def rollback(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Return a new plan that goes back to the target before the standing plan.
+    """Return a new plan that restores the target before the present plan.
 
     Raises:
         VersionMismatch: the plan changed since ``version``.
@@ -214,8 +214,8 @@ def refusal(job: Job, plan: ScalePlan, settings: Settings, now: datetime) -> str
 
 
 def alone(tx: Transaction, plan: ScalePlan) -> str | None:
-    """Return the reason why a plan that needs another plan's resources cannot be approved
-    without that plan.
+    """Return why a plan that needs another plan's resources cannot be approved without the other
+    plan.
     """
     first = unapproved(tx, plan)
     if first is None:
@@ -248,7 +248,7 @@ def expect_allowed(job: Job, replicas: int) -> None:
 
 
 def expect_workers(asked: Allocation) -> None:
-    """Raise BadInput for a size that leaves no worker beside the other roles."""
+    """Raise BadInput for a size that leaves no replica for workers."""
     if asked.roles and asked.workers < 1:
         raise BadInput(
             f"replicas {asked.replicas} counts all roles, and {others(asked.roles)} replicas of "

@@ -1,6 +1,6 @@
 """A restart at the same size, before leaking memory runs out: its plan, its end, its verdict.
 
-The plan promises that memory is freed, and that throughput stays as measured.
+The plan promises that memory is freed, and that throughput stays the same.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ def propose_restart(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Store Brain's advice to restart a job; after ``until`` the restart is of no use.
+    """Store Brain's advice to restart a job; after ``until`` the restart is useless.
 
     Raises:
         Conflict: another plan is active, or another Brain stored this generation first.
@@ -53,7 +53,7 @@ def propose_restart(
 
 
 def overtaken(tx: Transaction, plan: ScalePlan) -> str:
-    """Return the world that began before a restart could, as a clause; empty if none did."""
+    """Return a clause about a world that began before the restart could; empty if there is none."""
     world = tx.worlds.latest(plan.job)
     if plan.kind is not PlanKind.RESTART or world is None or begun_anew(world, plan):
         return ""
@@ -64,8 +64,8 @@ def overtaken(tx: Transaction, plan: ScalePlan) -> str:
 def unfreed(
     tx: Transaction, plan: ScalePlan, sight: ThroughputObserved
 ) -> tuple[str, Point | Undetermined]:
-    """Return a phrase on the memory that a restart did not free (empty: it did), and the
-    throughput, Undetermined until memory was read often enough.
+    """Return a phrase on the memory that a restart did not free (empty: it freed enough), and the
+    throughput. The result is Undetermined until memory was read often enough.
     """
     world, applied = sight.world, plan.updated_at
     if world is None or world.epoch != plan.outcome.epoch:

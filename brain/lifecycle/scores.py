@@ -1,4 +1,5 @@
-"""Scores of advice that was not taken, against later measurements: recorded, never acted on.
+"""Scores: comparisons of advice that was not followed with later measurements. Brain only records
+them.
 
 In the mode *shadow* no plan is ever applied; in other modes some plans expire, are rejected or
 superseded. Their promises can still be checked. If the job later runs at the size for another
@@ -25,7 +26,7 @@ _NOT_TAKEN = frozenset({PlanState.EXPIRED, PlanState.REJECTED, PlanState.SUPERSE
 
 
 def open_scores(plans: Sequence[ScalePlan]) -> list[ScalePlan]:
-    """Return Brain's advice that was not taken and has no score yet."""
+    """Return Brain's advice that was not followed and has no score yet."""
     return [
         plan
         for plan in plans
@@ -47,9 +48,9 @@ def score(
     settings: Settings,
     now: datetime,
 ) -> None:
-    """Score advice of the present world's size that was not taken, by the world's throughput.
+    """Score advice of the present world's size that was not followed, by the world's throughput.
 
-    A score changes neither a plan's state nor the standing target.
+    A score changes neither a plan's state nor the present target.
 
     Args:
         plans: The plans of one job.
@@ -66,7 +67,7 @@ def score(
 
 
 def forgo(tx: Transaction, job: Job, now: datetime) -> None:
-    """End the open scores of a job that ended and can no longer be measured."""
+    """End the open scores of a job that has ended and can no longer be measured."""
     for plan in open_scores(tx.plans.of(job.id)):
         sizes = count(plan.target.replicas, "replica")
         detail = f"{plan.outcome.detail or 'not taken'}; the job never ran with {sizes}"

@@ -1,4 +1,4 @@
-"""Reads from the stores everything that a policy may know about a job: a ``Situation``."""
+"""Reads from the stores everything that a policy may know about a job, into a ``Situation``."""
 
 import math
 from collections import defaultdict
@@ -67,7 +67,9 @@ def situate(
     room: Room = room,
     uses: Sequence[WorldUse] = (),
 ) -> Situation:
-    """Gather a job's situation for a policy; ``uses`` is its replicas' use of resources so far."""
+    """Return a job's situation for a policy; ``uses`` is the resource use of its replicas so
+    far.
+    """
     plans, worlds = tx.plans.of(job.id), tx.worlds.of(job.id)
     _, current = standing(plans, job)
     active = tx.plans.active(job.id)

@@ -1,4 +1,4 @@
-"""Verdicts on plans: the promise kept or missed, in numbers and words, and the consequence."""
+"""Verdicts on plans, with numbers and words, and their consequences."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,7 +12,9 @@ from brain.typeset import number, percent, quantity
 
 
 class Worths(NamedTuple):
-    """The worth of an example now and before a plan, in examples of the plan's promised batch."""
+    """The value of an example now and before a plan, in examples of the plan's promised batch
+    size.
+    """
 
     now: float = 1.0
     #: Worth of an example of the batch before the plan.
@@ -29,13 +31,13 @@ def kept(
     settings: Settings,
     worths: Worths = SAME,
 ) -> bool:
-    """Return True if throughput is within the band or above it, and a growth gained what a restart
-    needs.
+    """Return True if throughput is within the promised band or above it and, for a growth, gained
+    enough to pay for a restart.
 
-    A growth is checked by itself because the band of a size never seen is wide, and may contain
-    throughputs below the present one. Amounts and restarts promise the throughput measured before
-    them, so it is enough if the two bands meet, or if the rates differ by no more than noise: by
-    half of the least gain that is worth a restart.
+    A growth has this second condition because the band of an unmeasured size is wide, and may
+    contain throughputs below the present one. Plans of amounts and restarts promise the throughput
+    measured before them. For these it is enough if the two bands overlap, or if the rates differ by
+    at most half of ``minimum_gain``.
     """
     if plan.in_place or plan.kind is PlanKind.RESTART:
         noise = settings.minimum_gain / 2 if plan.changes_resources else 0.0
@@ -46,10 +48,10 @@ def kept(
 
 
 def verdicts(plans: Iterable[ScalePlan]) -> dict[int, PlanVerdict]:
-    """Return the verdict of each plan of one job, by the plan's generation.
+    """Return the verdict of each plan of one job, by generation.
 
-    A missed promise counts as rolled back once a world of the size before the plan steps again, not
-    sooner: a rollback may be frozen, wait, or fail.
+    The verdict of a missed promise becomes *rolled back* only once a world of the previous size
+    makes steps again, because a rollback may be frozen, wait, or fail.
     """
     found: dict[int, PlanVerdict] = {}
     following: ScalePlan | None = None
@@ -61,9 +63,10 @@ def verdicts(plans: Iterable[ScalePlan]) -> dict[int, PlanVerdict]:
 
 
 def newest_verdict(plans: Sequence[ScalePlan]) -> PlanVerdict:
-    """Return the outcome of a job's newest plan; its plans come newest first.
+    """Return the outcome of a job's newest plan; the plans are given newest first.
 
-    The newest plan may be the rollback of a missed promise: then the promise is told.
+    If the newest plan is the rollback of a missed promise, the result is the outcome of that
+    promise.
     """
     if not plans:
         return PlanVerdict.NOT_YET
@@ -91,7 +94,7 @@ def _verdict(plan: ScalePlan, following: ScalePlan | None) -> PlanVerdict:
 
 
 def counted(measured: Prediction, worths: Worths) -> Prediction:
-    """Return the measured throughput in examples of the batch that was promised."""
+    """Return the measured throughput in examples of the promised batch size."""
     return replace(
         measured,
         examples_per_second=measured.examples_per_second * worths.now,
@@ -109,7 +112,7 @@ def compared(
     settings: Settings,
     worths: Worths = SAME,
 ) -> str:
-    """Describe in words the comparison that the verdict rests on."""
+    """Return a phrase that describes the comparison behind the verdict."""
     rate = measured.examples_per_second * worths.now
     said = f"measured {number(rate)} of {quantity(promised.examples_per_second, unit)} promised"
     if number(rate) != number(measured.examples_per_second):
@@ -122,7 +125,7 @@ def compared(
 
 
 def more(plan: ScalePlan, measured: Prediction, worths: Worths = SAME) -> bool:
-    """Return True if a growth certainly raised throughput, perhaps by less than was promised."""
+    """Return True if a growth certainly raised throughput, perhaps by less than promised."""
     return measured.low * worths.now > _before(plan, worths) > 0
 
 

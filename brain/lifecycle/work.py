@@ -1,9 +1,9 @@
 """The work that a run has left, its limits, and the work of earlier runs of its script.
 
-Brain believes declared steps and epochs once earlier runs of the job's script kept their
-declarations. Until then a declaration can only shorten the expected work. Only earlier runs tell
-the length of an epoch. A run without a declaration is expected to be as long as the earlier runs,
-if their lengths were alike.
+Brain trusts declared steps and epochs once earlier runs of the job's script kept their
+declarations. Until then a declaration can only reduce the expected work. The length of an epoch is
+known only from earlier runs. A run without a declaration is expected to be as long as the earlier
+runs, if their lengths were alike.
 """
 
 import math
@@ -39,18 +39,18 @@ _HOUR = 3600.0
 
 
 def earlier_runs(tx: Transaction, job: Job) -> tuple[Finished, ...]:
-    """Return the work of earlier runs of the job's script that ended well, oldest first."""
+    """Return the work of earlier runs of the job's script that succeeded, oldest first."""
     stored = tx.fits.get(job.id, KIND)
     return tuple(wire.decode(stored.parameters, list[Finished])) if stored else ()
 
 
 def promised_work(job: Job, past: Sequence[Finished]) -> DeclaredWork | None:
-    """Return the work that the job's document declares, in steps or examples."""
+    """Return the work that the job document declares, in steps or examples."""
     return declared(job.document.steps, job.document.epochs, past)
 
 
 def came_to(tx: Transaction, run: Job) -> list[Finished]:
-    """Return the work of a run; empty if the run did not end well or made no step."""
+    """Return the work of a run; an empty value if the run did not succeed or made no step."""
     if run.state is not JobState.SUCCEEDED:
         return []
     seen, worlds = points(tx, run), tx.worlds.of(run.id)
@@ -66,10 +66,10 @@ def came_to(tx: Transaction, run: Job) -> list[Finished]:
 def steps_made(
     seen: Sequence[Point], worlds: Sequence[World], *, first: float | None = None
 ) -> float:
-    """Return the optimizer steps of the script so far; repeated steps count once.
+    """Return the optimizer steps of the script so far, with repeated steps counted once.
 
-    For a script whose batch Brain chooses, the result is in steps of its ``first`` batch: a step of
-    another batch counts ``gain_of`` such steps.
+    If Brain chooses the script's batch size, the result is in steps of its ``first`` batch size: a
+    step with another batch size counts as ``gain_of`` such steps.
     """
     gains = {point.epoch: gain_of(point, first) for point in seen}
     again = sum((world.steps_redone or 0) * gains.get(world.epoch, 1.0) for world in worlds)
@@ -77,8 +77,8 @@ def steps_made(
 
 
 def gain_of(point: Point, first: float | None) -> float:
-    """Return the steps of the first batch that one step of a point is worth; 1 if the batch
-    stays.
+    """Return how many steps of the first batch size one step of a point replaces; 1 if the batch
+    size is fixed.
     """
     if first is None or point.examples_per_step is None:
         return 1.0
@@ -86,16 +86,16 @@ def gain_of(point: Point, first: float | None) -> float:
 
 
 def first_batch(job: Job) -> float | None:
-    """Return the batch in which declared steps are counted if Brain chooses others; None if it
-    stays.
+    """Return the batch size in which declared steps are counted if Brain chooses others; None if it
+    is fixed.
     """
     batch = job.document.batch
     return float(batch.global_size) if job.document.tunes and batch.global_size else None
 
 
 def examples_made(seen: Sequence[Point], worlds: Sequence[World]) -> float | None:
-    """Return the examples of the run so far, repeated ones counted once; None if a batch was not
-    seen.
+    """Return the examples of the run so far, with repeated ones counted once; None if a batch size
+    is unknown.
     """
     batches = {point.epoch: point.examples_per_step for point in seen}
     if not seen or not all(batches.values()):
@@ -116,10 +116,10 @@ def still_to_come(
 ) -> Remaining:
     """Return the training time left at the present pace.
 
-    If no earlier run kept or broke a declaration of this script, the result is the shorter of the
-    declared work and that of earlier runs, or else the job's age: a restart has to pay by both. In
-    a shared pool a declaration counts instead of the job's age, because a job that overstates its
-    work only waits behind others.
+    If no earlier run tested a declaration of this script, the result is the shorter of two times:
+    that by the declaration, and that by earlier runs (or else the job's age). In a shared pool the
+    declaration is used instead of the job's age, because a job that declares too much only waits
+    behind others.
     """
     by_age = remaining(done=0, declared=None, work_per_second=0, elapsed_seconds=elapsed)
     said, present = promised_work(job, past), sight.present
@@ -175,7 +175,7 @@ def still_to_come(
 
 
 def whole(job: Job, like: Point, past: Sequence[Finished]) -> float | None:
-    """Return the work of a job that has not begun, in examples of its first batch where Brain
+    """Return the work of a job that has not begun, in examples of its first batch size if Brain
     chooses others; None if unknown.
 
     Args:
@@ -194,7 +194,7 @@ def whole(job: Job, like: Point, past: Sequence[Finished]) -> float | None:
 def limits(
     job: Job, sight: ThroughputObserved, worlds: Sequence[World], settings: Settings, now: datetime
 ) -> WorkLimits | None:
-    """Return the time and replica-seconds that the owner's deadline and budget leave.
+    """Return the time and the replica-seconds that the owner's deadline and budget leave.
 
     None if the job has neither limit, or the present world is not measured.
     """
@@ -227,7 +227,9 @@ class WorldStretch:
 
 
 def stretches(worlds: Sequence[World], job: Job, now: datetime) -> list[WorldStretch]:
-    """Return the worlds in order, each until it ended, the next one formed or the job ended."""
+    """Return the worlds in order, each with the time until it ended, the next one formed or the job
+    ended.
+    """
     found, ordered = [], sorted(worlds, key=lambda world: world.epoch)
     for place, world in enumerate(ordered):
         ends = [world.ended_at, job.finished_at, now]
@@ -242,7 +244,7 @@ def stretches(worlds: Sequence[World], job: Job, now: datetime) -> list[WorldStr
 def role_hours(
     worlds: Sequence[World], job: Job, since: datetime, until: datetime
 ) -> Mapping[str, float]:
-    """Return the hours of a job's replicas between two times, by role; roles without any are left
+    """Return the hours of a job's replicas between two times, by role; roles without hours are left
     out.
     """
     found: dict[str, float] = defaultdict(float)
@@ -292,7 +294,9 @@ def accelerators(each: Resources) -> float:
 
 
 def accelerators_of(job: Job) -> float:
-    """Accelerators of a replica of a job, on average where its roles reserve different amounts."""
+    """Return the accelerators of a replica of a job: the mean, if roles reserve different
+    amounts.
+    """
     return accelerators(job.sized(job.document.replicas.first).each)
 
 

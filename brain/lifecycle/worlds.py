@@ -1,7 +1,7 @@
-"""Reports of coordinators and scalers, and the changes of job and plan that follow from them.
+"""Reports of coordinators and scalers, and the resulting changes of job and plan.
 
-Reports may be repeated and may come late: a report of an older epoch, or one that was handled
-before, changes nothing.
+Reports may be repeated or late: a report of an older epoch, or one that was handled before, changes
+nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ _ENDS = frozenset({WorldEvent.LOST, WorldEvent.FINISHED, WorldEvent.STOPPED})
 def world_reported(
     tx: Transaction, report: WorldReport, *, settings: Settings, now: datetime
 ) -> Job:
-    """Handle a coordinator's report; return the job after it.
+    """Apply a coordinator's report, and return the updated job.
 
     Raises:
         UnknownJob: the job does not exist.
@@ -79,7 +79,7 @@ def world_reported(
 def replicas_reported(
     tx: Transaction, report: ReplicaReport, *, settings: Settings, now: datetime
 ) -> Job:
-    """Handle a scaler's report; return the job after it. An exit is final.
+    """Apply a scaler's report, and return the updated job. The exit of a replica is final.
 
     Raises:
         UnknownJob: the job does not exist.

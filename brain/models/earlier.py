@@ -80,7 +80,9 @@ class Inherited:
     runs: tuple[EarlierRun, ...] = ()
 
     def heard(self, runs: Sequence[EarlierRun]) -> Sequence[EarlierRun]:
-        """Return those of ``runs`` that belong to the same script, as far as the measurements show."""
+        """Return those of ``runs`` that belong to the same script, as far as the measurements
+        show.
+        """
         return () if self.refused else self.runs or runs
 
 

@@ -81,7 +81,9 @@ class Point:
 
     @property
     def rate(self) -> float:
-        """Return the world's examples per second, or steps per second if the batch size is unknown."""
+        """Return the world's examples per second, or steps per second if the batch size is
+        unknown.
+        """
         return (self.examples_per_step or 1.0) / self.step_seconds
 
     @property

@@ -61,15 +61,15 @@ Tracer = Callable[[str, dict[str, str | int]], AbstractContextManager[object]]
 
 
 def untraced(name: str, attributes: dict[str, str | int]) -> AbstractContextManager[None]:
-    """Record nothing: the ``Tracer`` where nobody wants traces."""
+    """Record no spans: the ``Tracer`` for installations without traces."""
     return nullcontext()
 
 
 class Transaction(Protocol):
-    """The stores, seeing and writing one consistent state.
+    """All stores, in one consistent state.
 
-    Transactions that write take turns, except those that only touch ``telemetry`` and ``uses``: if
-    the database supports it, these neither wait nor make others wait.
+    Transactions that write run one after the other, except those that write only ``telemetry`` and
+    ``uses``: if the database supports it, these neither wait nor make others wait.
     """
 
     @property
@@ -101,13 +101,13 @@ class Transaction(Protocol):
 
 
 class Stores(Protocol):
-    """The storage of one Brain; all reading and writing happens in transactions."""
+    """The storage of one Brain; all reads and writes happen in transactions."""
 
     def transaction(self, *, read_only: bool = False) -> AbstractContextManager[Transaction]:
         """Open a transaction.
 
-        A ``read_only`` transaction sees one state throughout. It never waits for writers, nor do
-        writers wait for it. A write in it is a bug.
+        A ``read_only`` transaction sees the same state throughout. It never waits for writers, and
+        writers never wait for it. A write in it is a bug.
 
         Raises:
             Unavailable: the storage cannot be reached, is read-only or full.
@@ -115,7 +115,7 @@ class Stores(Protocol):
         ...
 
     def size_bytes(self) -> int:
-        """Return the bytes on storage, for ``/metrics`` and the doctor."""
+        """Return the bytes on storage, for ``/metrics`` and ``brain doctor``."""
         ...
 
     def close(self) -> None: ...

@@ -19,11 +19,11 @@ class LeaseStore(Protocol):
     def acquire(
         self, pool: PoolName, holder: str, *, until: datetime, now: datetime
     ) -> PoolLease | None:
-        """Take, renew or take over the lease of a pool; None while another holder's lease is
-        unexpired.
+        """Take, renew or take over the lease of a pool; return None if another holder's lease has
+        not expired.
 
-        ``term`` grows whenever the holder changes. A lease that ends more than twice as far ahead
-        as ``until`` was taken before the clock was set back, and counts as expired.
+        ``term`` increases whenever the holder changes. A lease that ends more than twice as far
+        ahead as ``until`` was taken before the clock was set back, and counts as expired.
         """
         ...
 

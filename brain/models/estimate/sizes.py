@@ -24,7 +24,9 @@ _WIDE = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """Prices of accelerators per hour, by kind; ``*`` is the price of all kinds without their own."""
+    """Prices of accelerators per hour, by kind; ``*`` is the price of all kinds without their
+    own.
+    """
 
     prices: Mapping[str, float]
     currency: str = "€"

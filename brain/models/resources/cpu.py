@@ -112,7 +112,9 @@ class CpuUsage:
         return replace(self, weights=tuple(round(weight, 4) for weight in self.weights))
 
     def above(self, amount: float) -> float:
-        """Return the share of time in which the use was above an amount; 0 if nothing was measured."""
+        """Return the share of time in which the use was above an amount; 0 if nothing was
+        measured.
+        """
         weights = np.asarray(self.weights)
         over = _bounds(len(weights)) > amount * _GROWTH
         return float(weights[over].sum() / weights.sum()) if weights.sum() > 0 else 0.0

@@ -159,7 +159,9 @@ class RoleUse:
 
     @property
     def known_memory(self) -> CpuUsage:
-        """Return this run's memory use; until this run can be forecast, also that of earlier runs."""
+        """Return this run's memory use; until this run can be forecast, also that of earlier
+        runs.
+        """
         return self.memory if self.foreseen else self.memory.merged(self.earlier.memory)
 
     @property
@@ -177,7 +179,9 @@ class RoleUse:
         return min(_peak_bytes(self.memory), self.most_bytes or math.inf)
 
     def memory_limit(self, reserved_bytes: float) -> float:
-        """Return the bytes at which a replica is killed: its reservation, unless it has used more."""
+        """Return the bytes at which a replica is killed: its reservation, unless it has used
+        more.
+        """
         allowed = self.memory_limit_bytes or reserved_bytes
         # The peak is the upper bound of its bucket.
         within = 0 < _peak_bytes(self.memory) <= _BUCKET * reserved_bytes

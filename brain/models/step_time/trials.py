@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimeTrial:
-    """A configuration that is worth a trial, and how much the trial would reduce the uncertainty."""
+    """A configuration that is worth a trial, and how much the trial would reduce the
+    uncertainty.
+    """
 
     configuration: Configuration
     #: Standard deviation of log step time at the question, now and after the trial.
