@@ -1,4 +1,6 @@
-"""Policies: from models to a size, with the reasons. Pure; each wrapper has one concern."""
+"""Policies that choose a size from a model, with reasons. They are pure; each wrapper has one
+concern.
+"""
 
 from brain.optimizer.explain import recommend
 from brain.optimizer.situation import Situation

@@ -1,7 +1,8 @@
-"""Chooses the batch for a script that asks for one: the best, or one that is tried to learn more.
+"""Choice of the batch size for a script with ``batch.tune``: the best one, or an informative one.
 
-Another batch costs no restart, so even a small gain is worth asking for. If the model cannot tell
-the gain of another size, Brain tries a micro-batch that tells it (models.md sections 2.6, 2.8).
+Another batch size costs no restart, so even a small gain is worth it. If the gain of another job
+size is uncertain, Brain tries a micro-batch size that reduces the uncertainty (models.md sections
+2.6, 2.8).
 """
 
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ _EVEN = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchChoice:
-    """A batch to ask for, with the reason."""
+    """A batch size to request, with the reason."""
 
     wish: BatchWish
     reason: str
@@ -47,8 +48,8 @@ def choose_batch(
     trying_seconds: float | None = None,
     shared: bool = False,
 ) -> BatchChoice | None:
-    """Return another batch for a job that asks; None if its last batch is as good, or not taken
-    yet.
+    """Return another batch size for a job; None if its present one is as good, or if the last
+    request is not fulfilled yet.
 
     Args:
         situation: The job's situation; ``present`` was measured since ``standing`` was asked for.
@@ -77,9 +78,7 @@ def choose_batch(
 
 
 def better_batch(model: JobModel, standing: BatchWish | None) -> BatchChoice | None:
-    """Return a batch with more goodput at the present size than the standing one; None if there
-    is none.
-    """
+    """Return a batch size with more goodput at the present job size; None if there is none."""
     best = _best(model, model.present, standing)
     if best is None or best[1] < LEAST_GAIN or best[0] == standing:
         return None
@@ -87,9 +86,10 @@ def better_batch(model: JobModel, standing: BatchWish | None) -> BatchChoice | N
 
 
 def outgrown(situation: Situation) -> bool:
-    """Return True if another batch would gain so much at this size that it must be measured first.
+    """Return True if another batch size would gain so much at this job size that it must be
+    measured first.
 
-    Otherwise promises for other sizes would rest on a batch that was never used.
+    Otherwise promises for other job sizes would be based on a batch size that was never used.
     """
     model = situation.model
     best = None if model is None else _best(model, model.present, None)
@@ -123,7 +123,7 @@ def _reason(model: JobModel, wish: BatchWish, won: float) -> str:
 
 
 def brought(wish: BatchWish, replicas: int) -> str:
-    """Return a phrase on a batch that comes with another size."""
+    """Return a phrase on the batch size that another job size includes."""
     size = f"{wish.global_size} examples a step with {count(replicas, 'replica')}"
     return (
         f"{size}; the script multiplies the learning rate of its first batch by "
@@ -132,7 +132,7 @@ def brought(wish: BatchWish, replicas: int) -> str:
 
 
 def taken(wish: BatchWish, present: Point) -> bool:
-    """Return True if the measured world uses the wished batch."""
+    """Return True if the measured world uses the requested batch size."""
     local, accumulation = wish.split(present.processes)
     near = abs(local_batch(present) / local - 1) <= SAME_BATCH
     return near and present.accumulation == accumulation
@@ -147,7 +147,7 @@ def _may(situation: Situation) -> bool:
 
 
 def wish_at(model: JobModel | None, size: Size) -> BatchWish | None:
-    """Return the best batch at a size, as a wish; None if the script does not ask."""
+    """Return the best batch size at a job size; None if the script has no ``batch.tune``."""
     if model is None or model.batching is not Batching.TOLD:
         return None
     try:
@@ -200,7 +200,7 @@ def _pair(situation: Situation, standing: BatchWish) -> BatchChoice | None:
 
 
 def unsettled(situation: Situation) -> bool:
-    """Return True if larger batches may be chosen once gradients have shown their noise."""
+    """Return True if Brain may choose larger batch sizes once the gradient noise is measured."""
     model = situation.model
     if model is None or not _noise_unknown(model):
         return False

@@ -27,7 +27,7 @@ def recommend(
     situation: Situation, policy: Policy = SINGLE_JOB, *, at: Size | None = None
 ) -> Recommendation:
     """Let ``policy`` decide about one job, and explain the decision; ``at`` is the size with its
-    nodes, if those were chosen, too.
+    nodes, if they were chosen, too.
     """
     choice = policy.choose(situation)
     promised = _promise(situation, choice.replicas)

@@ -1,6 +1,7 @@
-"""Reasons to leave a job alone, one function each; the first that applies is the reason given.
+"""Guards: reasons to leave a job unchanged, one function each. The first guard that applies gives
+the reason.
 
-A guard never shrinks a job: in an unknown or unsafe situation Brain holds.
+A guard never shrinks a job: in an unknown or unsafe situation Brain changes nothing.
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ DWELL_RESTARTS, SHARED_RESTARTS, RAMP_RESTARTS = 10.0, 4.0, 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """The reason for no change now."""
+    """The reason why a job does not change now."""
 
     code: str
     reason: str
@@ -37,7 +38,7 @@ class Hold:
 
 
 def left_to_people(situation: Situation) -> Hold | None:
-    """Hold a job whose owner wants no advice."""
+    """Hold a job whose owner does not want advice."""
     off = situation.mode is PolicyMode.OFF
     if not off and situation.job.document.optimize_mode is not OptimizeMode.MANUAL:
         return None
@@ -52,7 +53,7 @@ def left_to_people(situation: Situation) -> Hold | None:
 
 
 def not_running(situation: Situation) -> Hold | None:
-    """Hold a job that is suspended, or about to stop."""
+    """Hold a job that is suspended, or will be."""
     job = situation.job
     if job.intent is Intent.RUN and job.state is not JobState.SUSPENDED:
         return None
@@ -65,7 +66,7 @@ def not_running(situation: Situation) -> Hold | None:
 
 
 def mixed(situation: Situation) -> Hold | None:
-    """Hold a job with groups: the models know only replicas that are alike."""
+    """Hold a job with groups, because the models cover only replicas that are alike."""
     if not situation.groups:
         return None
     names = ", ".join(situation.groups)
@@ -78,7 +79,7 @@ def mixed(situation: Situation) -> Hold | None:
 
 
 def under_way(situation: Situation) -> Hold | None:
-    """Hold a job with an active plan, of which a job has at most one."""
+    """Hold a job that has an active plan."""
     plan = situation.active
     if plan is None:
         return None
@@ -105,7 +106,7 @@ def under_way(situation: Situation) -> Hold | None:
 
 
 def undistributed(situation: Situation) -> Hold | None:
-    """Hold a job whose replicas have not met: all do the same work, and write the same files."""
+    """Hold a job whose replicas run independent copies of one program and write the same files."""
     if situation.not_distributed is None:
         return None
     return Hold(
@@ -121,7 +122,7 @@ def undistributed(situation: Situation) -> Hold | None:
 
 
 def stale(situation: Situation) -> Hold | None:
-    """Hold a job whose telemetry stopped: its state is unknown, so nothing is taken from it."""
+    """Hold a job whose telemetry stopped, because its state is unknown."""
     age, limit = situation.telemetry_age_seconds, situation.settings.stale_seconds
     if age is not None and age <= limit:
         return None
@@ -138,7 +139,7 @@ def stale(situation: Situation) -> Hold | None:
 
 
 def degraded(situation: Situation) -> Hold | None:
-    """Hold a job whose world is incomplete: such a world says nothing about its size."""
+    """Hold a job whose world is incomplete, because its throughput is not that of its size."""
     if situation.job.state is JobState.RUNNING:
         return None
     return Hold(
@@ -150,7 +151,7 @@ def degraded(situation: Situation) -> Hold | None:
 
 
 def straggling(situation: Situation) -> Hold | None:
-    """Hold a job with a slow worker, which would look like bad scaling."""
+    """Hold a job with a slow worker, because this looks like bad scaling."""
     if situation.straggler is None:
         return None
     return Hold(
@@ -176,8 +177,8 @@ def unmeasured(situation: Situation) -> Hold | None:
 
 
 def unsaved(situation: Situation) -> Hold | None:
-    """Hold a job without a checkpoint whose workers a resize would stop: all their work would be
-    lost.
+    """Hold a job without a checkpoint if a resize would stop its workers, because all their work
+    would be lost.
     """
     if situation.checkpointed or situation.in_process:
         return None
@@ -191,7 +192,9 @@ def unsaved(situation: Situation) -> Hold | None:
 
 
 def returned(situation: Situation) -> Hold | None:
-    """Hold at the first decision after an outage, when every measurement looks new."""
+    """Hold a job at the first decision after an outage of Brain, because its measurements may be
+    outdated.
+    """
     since, limit = situation.since_decision_seconds, situation.settings.stale_seconds
     if since is None or since <= limit:
         return None
@@ -204,7 +207,7 @@ def returned(situation: Situation) -> Hold | None:
 
 
 def flapping(situation: Situation) -> Hold | None:
-    """Hold a job that changed too often: it trains less than at any constant size."""
+    """Hold a job that changed too often, because each change costs training time."""
     made, most = situation.changes_lately, MOST_CHANGES
     if situation.shared:
         most = max(most, int(MOST_CHANGING * HOUR_SECONDS / max(1.0, situation.restart_seconds)))
@@ -222,10 +225,10 @@ def flapping(situation: Situation) -> Hold | None:
 
 
 def dwell_seconds(situation: Situation) -> float:
-    """Return the seconds for which a job is left alone after a change.
+    """Return the seconds for which a job is left unchanged after a change.
 
-    In a shared pool that time does not grow with the job's recent changes, because other jobs wait
-    for the replicas that this job does not need.
+    In a shared pool this time does not grow with the number of recent changes, because other jobs
+    wait for the replicas that this job does not need.
     """
     settings, restart = situation.settings, situation.restart_seconds
     if situation.shared:
@@ -235,9 +238,9 @@ def dwell_seconds(situation: Situation) -> float:
 
 
 def climbs(situation: Situation) -> bool:
-    """Return True if a job that is left alone may still grow, and only grow.
+    """Return True if a recently changed job may still grow (but not shrink).
 
-    Otherwise a job that begins small and doubles would spend its first hour on the way to its size.
+    Otherwise a job that starts small and doubles would need an hour to reach its size.
     """
     since = situation.since_change_seconds
     if since is None or not situation.ramping:
@@ -246,11 +249,11 @@ def climbs(situation: Situation) -> bool:
 
 
 def dwelling(situation: Situation) -> Hold | None:
-    """Hold a job that changed lately: two changes must not overlap in the measurements, and each
-    must pay before the next.
+    """Hold a job that changed recently, because each change must be measured separately and pay for
+    its restart.
 
-    For a job alone the time doubles with each further change within the hour. A job whose growth
-    kept its promise may grow again sooner: ``climbs`` is then true.
+    For a job that is optimised alone, the time doubles with each further change within the hour. If
+    a growth kept its promise, the job may grow again sooner (``climbs``).
     """
     since = situation.since_change_seconds
     dwell = dwell_seconds(situation)
@@ -269,7 +272,7 @@ def dwelling(situation: Situation) -> Hold | None:
 
 
 def rigid(situation: Situation) -> Hold | None:
-    """Hold a job with a single allowed size."""
+    """Hold a job that may have only one size."""
     if any(size != situation.replicas for size in situation.sizes):
         return None
     return Hold(

@@ -1,4 +1,4 @@
-"""A restart before leaking memory runs out: chosen if it costs less than running out."""
+"""A restart before leaking memory runs out, if the restart costs less."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _SAVES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leak:
-    """A job whose memory leaks, with the prices of both ends of its world."""
+    """A job whose memory leaks, with the costs of a restart and of running out of memory."""
 
     #: Seconds until memory runs out.
     left: Band
@@ -38,7 +38,7 @@ class Leak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartChoice:
-    """The answer: restart at the next save, or not, with the reason in one sentence."""
+    """The decision to restart at the next save or not, with the reason in one sentence."""
 
     restart: bool
     reason: str
@@ -51,13 +51,14 @@ def choose_restart(leak: Leak) -> RestartChoice:
     """Compare a restart at the next safe point with running out of memory.
 
     Running out costs the work since the last save, on average half the time between two saves, and
-    the recovery. A restart costs its downtime, and gives up the rest of the world's time, so it
-    comes more often:
+    the recovery. A restart costs its downtime. It ends a world earlier, so restarts are more
+    frequent:
 
         crash = save / 2 + heal,    planned = restart T / (T - left),    T = age + left
 
-    Brain itself therefore waits until memory lasts only for two more saves and the restart, by the
-    low end of the band. A proposal for a person comes as soon as the restart pays at that time.
+    If Brain may act, it therefore waits until memory lasts only for two more saves and the restart,
+    by the low end of the band. If a person has to approve, Brain proposes the restart as soon as it
+    would pay at that later time.
 
     >>> leak = Leak(left=Band(value=600, low=500, high=700), age_seconds=3000, save_seconds=300,
     ...     saved_seconds=10, restart_seconds=10, heal_seconds=20, keeps_work=False,

@@ -1,4 +1,4 @@
-"""Hard limits that the owner sets: a deadline, a budget."""
+"""Hard limits that the owner sets: a deadline or a budget."""
 
 import math
 from collections.abc import Sequence
@@ -14,10 +14,11 @@ _MARGIN = 0.1
 
 
 def within_limits(situation: Situation) -> Situation:
-    """Keep only sizes within the owner's deadline and budget, as far as there are any.
+    """Keep only sizes within the owner's deadline and budget.
 
     The cost of a size is the cost of the rest of the work, including a restart. If the present size
-    breaks a limit that another size keeps, the other size is taken at any cost of a restart.
+    breaks a limit that another size keeps, Brain chooses the other size, whatever the restart
+    costs.
     """
     if situation.limits is None:
         return situation
@@ -29,9 +30,9 @@ def within_limits(situation: Situation) -> Situation:
 
 
 def within_limits_beside_others(situation: Situation) -> Situation:
-    """Apply ``within_limits`` in a pool: a limit that no size keeps moves no job.
+    """Apply ``within_limits`` in a pool, where a limit that no size keeps causes no change.
 
-    The other limit may still be kept.
+    The other limit still applies.
     """
     every = situation.limits
     if every is None:

@@ -23,21 +23,21 @@ Narrowing = Callable[[Situation], Situation]
 
 
 def narrowed(situation: Situation, by: Sequence[Narrowing]) -> Situation:
-    """Return the situation after all narrowings, applied in order."""
+    """Return the situation after all narrowings are applied in order."""
     for narrow in by:
         situation = narrow(situation)
     return situation
 
 
 def within_room(situation: Situation) -> Situation:
-    """Keep only sizes that fit the pool, among those within the job's bounds and unit."""
+    """Keep only sizes within the job's bounds and unit that fit the pool."""
     why = f"{count(situation.room, 'replica')} fit the pool now"
     return situation.without([size for size in situation.sizes if size > situation.room], why)
 
 
 def fits_devices(situation: Situation) -> Situation:
-    """Exclude smaller sizes at which a worker's batch, or its part of a sharded state, might not
-    fit its device.
+    """Exclude smaller sizes at which a worker's batch, or its part of divided state, might not fit
+    its device.
     """
     if situation.device_examples is None and situation.sharded is None:
         return situation
@@ -45,22 +45,22 @@ def fits_devices(situation: Situation) -> Situation:
 
 
 def not_in_vain(situation: Situation) -> Situation:
-    """Exclude sizes that fell short lately."""
+    """Exclude sizes that fell short recently."""
     why = "this size fell short of its promise within the last 6 h"
     return situation.without(situation.disappointed, why)
 
 
 def starves(situation: Situation) -> bool:
-    """Return True if workers wait for data so long that more workers do not help."""
+    """Return True if workers wait for data for so long that more workers do not help."""
     waits, busy = situation.data_wait_share or 0.0, situation.cpu_share or 0.0
     stalled = (situation.io_stalled_share or 0.0) > _STALLED
     return waits >= _STARVING or (waits > _HUNGRY and (busy > _BUSY or stalled))
 
 
 def fed(situation: Situation) -> Situation:
-    """Exclude larger sizes while workers wait for data: more workers would wait, too.
+    """Exclude larger sizes while workers wait for data, because more workers would wait, too.
 
-    A measured size stays, because its rate includes the waiting.
+    Measured sizes are kept, because their rates include the waiting.
     """
     return situation.without_each(_unfed) if starves(situation) else situation
 
@@ -74,10 +74,11 @@ def _unfed(situation: Situation, size: int) -> str | None:
 
 
 def judged(situation: Situation) -> Situation:
-    """Exclude larger sizes of a job whose batch Brain chooses, until its gradient noise and the
-    batch which that noise allows are measured at the present size.
+    """Exclude larger sizes of a job whose batch size Brain chooses, until its gradient noise and
+    the resulting batch size are measured at the present job size.
 
-    Few replicas pay at the first batch, many at a larger one. Another batch costs no restart.
+    At the first batch size few replicas are worthwhile, at a larger one many. Another batch size
+    costs no restart.
     """
     larger = [size for size in situation.sizes if size > situation.replicas]
     if unsettled(situation):
@@ -88,7 +89,7 @@ def judged(situation: Situation) -> Situation:
 
 
 def up_only(situation: Situation) -> Situation:
-    """Exclude smaller sizes on the way up, while the last change would otherwise be too recent."""
+    """Exclude smaller sizes if a job may only grow because its last change is recent."""
     if not guards.climbs(situation):
         return situation
     smaller = [size for size in situation.sizes if size < situation.replicas]
@@ -96,7 +97,9 @@ def up_only(situation: Situation) -> Situation:
 
 
 def not_back(situation: Situation) -> Situation:
-    """Exclude sizes left within the hour, unless the gain is too large to be noise."""
+    """Exclude sizes that the job left within the last hour, unless the gain is too large to be
+    noise.
+    """
     return situation if situation.untenable else situation.without_each(_feigned)
 
 

@@ -22,11 +22,11 @@ _LEAST_ADVANTAGE = 0.03
 
 @dataclass(frozen=True, slots=True)
 class Efficient:
-    """The size of the largest ``ln goodput - EXPONENT * ln replicas``.
+    """Chooses the size with the largest ``ln goodput - EXPONENT * ln replicas``.
 
-    With the exponent 0.5 a doubling must bring 1.41 times the goodput. A larger size that was never
-    measured gets credit for what it would teach: a share of its uncertainty, which fades as a
-    declared end comes near and the knowledge loses its use.
+    With the exponent 0.5 a doubling must bring 1.41 times the goodput. A larger, unmeasured size
+    gets a credit, because measuring it is informative: a share of its uncertainty. The credit
+    decreases towards a declared end, because the information then has less use.
     """
 
     def choose(self, situation: Situation) -> Choice:
@@ -104,7 +104,7 @@ class Efficient:
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """Asks its base about the sizes that no narrowing excludes."""
+    """Lets its base choose among the sizes that no narrowing excludes."""
 
     base: Policy
     by: Sequence[Narrowing]
@@ -117,10 +117,10 @@ class Narrowed:
 class WorthARestart:
     """Keeps the present size unless the gain pays for the restart, soon and with a margin.
 
-    The gain of a larger size is in goodput; that of a smaller size is in goodput for its price. A
-    restart loses ``restart_seconds`` of work. The expected gain, or the one in score, must win
-    twice that before the end; an undeclared end is as far ahead as the beginning is behind. A limit
-    of the owner is kept at any cost.
+    The gain of a larger size is measured in goodput, that of a smaller size in goodput per price. A
+    restart costs ``restart_seconds`` of work. The gain must recover twice that before the end; if
+    the end is not declared, the remaining time is assumed to equal the job's age. If the owner's
+    limit requires a change, the cost is ignored.
     """
 
     base: Policy
@@ -161,7 +161,7 @@ class WorthARestart:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """Holds for the first guard that applies; asks its base if none does."""
+    """Holds if a guard applies; otherwise lets its base choose."""
 
     base: Policy
     by: Sequence[Callable[[Situation], guards.Hold | None]]

@@ -1,4 +1,4 @@
-"""The inputs of a decision: everything that a policy may know about a job, and nothing else."""
+"""The inputs of a decision: everything that a policy may know about a job."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -30,7 +30,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkLimits:
-    """The work left of a run, and the rest of the owner's deadline and budget."""
+    """The remaining work of a run, and what remains of the owner's deadline and budget."""
 
     #: Seconds of training left at the present pace.
     work_seconds: float
@@ -50,7 +50,7 @@ class Untenable:
     kept: bool = True
 
     def by(self, size: str, rate: str) -> str:
-        """Return the reason to take ``size``, whose throughput is ``rate``."""
+        """Return the reason to choose ``size``, whose throughput is ``rate``."""
         does = (
             "would keep the limit"
             if self.kept
@@ -61,7 +61,7 @@ class Untenable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowNode:
-    """A node that slowed a job down for minutes on end."""
+    """A node that slowed a job down for several minutes."""
 
     node: NodeName
     #: Step time on the node over the median of the others.
@@ -152,12 +152,12 @@ class Situation:
 
     @property
     def replicas(self) -> int:
-        """Return the number of replicas of the standing size."""
+        """Return the number of replicas of the present target."""
         return self.current.replicas
 
     @property
     def shared(self) -> bool:
-        """Return True if Brain decides about the job together with the others of its pool."""
+        """Return True if Brain decides about the job together with the other jobs of its pool."""
         return self.job.document.optimize_mode is OptimizeMode.CLUSTER
 
     @property
@@ -224,8 +224,8 @@ class Situation:
         return sum(size.replicas for role, size in self.current.roles if role != PS)
 
     def at(self, replicas: int) -> Allocation:
-        """Return the allocation with ``replicas``, of which the best number are servers, each with
-        the processors that it needs then.
+        """Return the allocation with ``replicas``: the best number of servers among them, and the
+        processors that each server then needs.
         """
         if self.served is None or replicas == self.replicas:
             return replace(self.current, replicas=replicas)
@@ -240,7 +240,7 @@ class Situation:
         return replace(self.current, replicas=replicas, roles=roles).reserving(PS, amounts)
 
     def useful(self, replicas: int) -> float:
-        """Return the predicted goodput at a size: examples/s, weighed by their worth.
+        """Return the predicted goodput at a size: examples/s, weighted by their value.
 
         Raises:
             Undetermined: as ``predict``.
@@ -249,15 +249,15 @@ class Situation:
         return rate * (self.model.worth(replicas) if self.model else 1.0)
 
     def runs(self, size: Size) -> Configuration | None:
-        """Return the configuration at a size; None if the batch at other sizes is unknown."""
+        """Return the configuration at a size; None if the batch size at other sizes is unknown."""
         try:
             return self.model.runs(size) if self.model else None
         except Undetermined:
             return None
 
     def overflows(self, replicas: int) -> str | None:
-        """Return the reason why a worker might not fit its device at a size: fewer workers hold
-        more each.
+        """Return why a worker might not fit its device at a size: each of fewer workers holds more
+        state.
         """
         if replicas >= self.replicas:
             return None
@@ -278,7 +278,7 @@ class Situation:
         )
 
     def gain(self, replicas: int) -> float | None:
-        """Return the predicted relative change of throughput against the present; None if
+        """Return the predicted relative change of throughput from the present; None if
         undetermined.
         """
         try:
@@ -294,7 +294,7 @@ class Situation:
         return replace(self, served=replace(self.served, most_cpus=self.served.most_cpus / 2))
 
     def without(self, sizes: Collection[int], why: str) -> "Situation":
-        """Return the situation with ``sizes`` excluded; the present one always stays."""
+        """Return the situation without ``sizes``; the present size always stays."""
         return self._ruled_out({size: why for size in self.sizes if size in sizes})
 
     def without_each(self, objection: "Objection") -> "Situation":
@@ -320,13 +320,13 @@ class Situation:
 
     @property
     def rate(self) -> float:
-        """Return the throughput at the present size, from measurement and model together."""
+        """Return the throughput at the present size, combined from measurement and model."""
         return self.predict(self.replicas).examples_per_second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A size and its dominant reason; a choice of the present size is a hold."""
+    """The chosen size and the main reason; if it is the present size, this is a hold."""
 
     replicas: int
     code: str
@@ -342,19 +342,19 @@ Objection = Callable[[Situation, int], str | None]
 
 
 class Policy(Protocol):
-    """Chooses a size for one job."""
+    """A policy chooses a size for one job."""
 
     def choose(self, situation: Situation) -> Choice:
-        """Return the size that the job should have, which is always in ``situation.sizes``."""
+        """Return the size that the job should have, one of ``situation.sizes``."""
         ...
 
 
 def deviation(prediction: Prediction) -> float:
-    """Return the standard deviation of log throughput whose 90 % interval is the prediction's."""
+    """Return the standard deviation of log throughput from the prediction's 90 % interval."""
     return math.log(prediction.high / prediction.low) / (2 * Z90)
 
 
 def chance(prediction: Prediction, at_least: float) -> float:
-    """Return the probability that the throughput is ``at_least`` or more."""
+    """Return the probability that the throughput is at least ``at_least``."""
     distance = math.log(prediction.examples_per_second / at_least) / deviation(prediction)
     return 0.5 * (1 + math.erf(distance / math.sqrt(2)))

@@ -1,10 +1,10 @@
-"""The worth of a size to a job: its goodput, the price of its replicas, and the value of a trial.
+"""The score of a size: its goodput, the price of its replicas, and a credit for uncertainty.
 
     utility = ln goodput - EXPONENT ln replicas
     score   = utility + credit,    credit = optimism * deviation of ln goodput
 
-(models.md section 5: of the rules compared there on the measured tables this one had the least
-regret.) With the exponent 0.5 a doubling must bring 1.41 times the goodput.
+(models.md section 5: this rule had the least regret of those compared on measured tables.) With the
+exponent 0.5 a doubling must bring 1.41 times the goodput.
 """
 
 import math
@@ -30,7 +30,7 @@ _WORTH_A_TRIAL = 0.1
 
 
 def score(situation: Situation, size: int) -> float:
-    """Return the utility of a size: log goodput less the price of its replicas, plus its credit.
+    """Return the score of a size: log goodput, less the price of its replicas, plus its credit.
 
     Raises:
         Undetermined: the size cannot be predicted.
@@ -40,7 +40,7 @@ def score(situation: Situation, size: int) -> float:
 
 
 def credit(situation: Situation, size: int) -> float:
-    """Return the credit, in log goodput, for trying a larger size that was never measured."""
+    """Return the credit, in log goodput, for a larger size that was never measured."""
     predicted = situation.predict(size)
     if not predicted.exploring or size <= situation.replicas:
         return 0.0
@@ -48,7 +48,7 @@ def credit(situation: Situation, size: int) -> float:
 
 
 def worth(situation: Situation, size: int, hoped: float = 0.0) -> float:
-    """Return the gain of a size: in goodput if it is larger, in goodput for its price if smaller.
+    """Return the gain of a size: in goodput if it is larger, in goodput per price if it is smaller.
 
     0.2 is 20 %. ``hoped`` is a credit in log goodput.
     """
@@ -82,10 +82,10 @@ def free_trial(situation: Situation, others: Iterable[int]) -> str | None:
 
 
 def blocking_trial(situation: Situation, others: Iterable[int]) -> tuple[int, StepTimeTrial] | None:
-    """Return the size whose uncertainty blocks a decision, and the free trial that tells most about
+    """Return the size whose uncertainty blocks a decision, and the most informative free trial for
     it.
 
-    A size blocks a decision if it would be the better one at the end of its band.
+    A size blocks a decision if it would be better than the present size at one end of its band.
     """
     if situation.model is None:
         return None

@@ -1,4 +1,4 @@
-"""Many jobs of one pool, decided about together.
+"""Decisions about all jobs of a pool together.
 
     rounds      the spine: reads members from the stores, divides, keeps the plans
     division    the grant of each job in one round, the changes allowed now, and reasons

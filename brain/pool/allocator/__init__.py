@@ -1,9 +1,9 @@
-"""The division of a cluster among many jobs, and the worth of accelerators at the margin.
+"""The division of a cluster's accelerators among many jobs by prices.
 
-    jobs, cluster -> configurations and their worth -> prices -> a division -> nodes -> reasons
+    jobs, cluster -> configurations and their utility -> prices -> a division -> nodes -> reasons
 
-``allocate`` is a pure function: no clock, no I/O, no randomness. Goodput curves come in with the
-jobs; nothing here knows how they were fitted.
+``allocate`` is a pure function: no clock, no I/O, no randomness. The jobs contain their goodput
+curves, and this package does not depend on how these were fitted.
 """
 
 from brain.pool.allocator.solver import allocate

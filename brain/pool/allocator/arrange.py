@@ -1,4 +1,6 @@
-"""Placement of a division on nodes: jobs that stay, jobs that move, and sizes that fit nowhere."""
+"""Placement of a division on nodes: jobs that stay, jobs that move, and sizes for which no node has
+room.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,9 +37,10 @@ def seat(
 ) -> Seating:
     """Place the configurations of ``choice`` on the nodes of ``floor``.
 
-    A job that keeps its configuration keeps its nodes. The other jobs are placed, those with most
-    replicas on a node first, then the largest. If the best shape of a size finds no room, the job
-    takes the next best one. Staying jobs are moved to make room if the gain exceeds their loss.
+    A job that keeps its configuration keeps its nodes. The other jobs are placed in descending
+    order of replicas per node, then of size. If there is no room for the best shape of a size, the
+    job gets the next best shape. A job that could stay is moved to make room if the gain exceeds
+    its loss.
     """
     capacity = zip(types, problem.capacity.tolist(), strict=True)
     seating = Seating(
@@ -229,9 +232,10 @@ def _evict(seating: Seating, guests: Iterable[int], lack: int) -> tuple[float, l
 
 
 def swap(seating: Seating, budget: int = BUDGET) -> None:
-    """Let jobs in poor shapes move, or swap nodes with another job, while that gains.
+    """Move jobs with a poor shape, or let them exchange nodes with another job, while total utility
+    increases.
 
-    Jobs whose shape is not their best one seek partners, those that miss most utility first.
+    Jobs without their best shape come first in the order of the utility that they lose.
     """
     for _ in range(_ROUNDS):
         changed = False
@@ -265,7 +269,7 @@ def _unhappy(seating: Seating) -> list[int]:
 
 
 def best(seating: Seating, job: int) -> float:
-    """Return the utility of a job's size in its best shape."""
+    """Return the utility of a job's size with its best shape."""
     forms = seating.forms(job, int(seating.stock.choice[job]))
     return max(form.utility for form in forms)
 

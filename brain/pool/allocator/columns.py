@@ -1,6 +1,4 @@
-"""The table of configurations, made from job views; configurations that cannot be judged are
-left out.
-"""
+"""The table of configurations of all jobs, without those whose utility is unknown."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +16,9 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Columns:
-    """Configurations of J jobs, padded to the longest list; all arrays have shape (J, C)."""
+    """Configurations of J jobs, padded to the length C of the longest list; all arrays have shape
+    (J, C).
+    """
 
     #: Utility of each configuration; -inf for padding and for configurations that are not possible.
     utility: Floats
@@ -38,8 +38,8 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Flat:
-    """The curves of all jobs in one table of R rows; rows of one job, and within it of one type,
-    are neighbours.
+    """The curves of all jobs in one table of R rows; rows of one job, and of one type within it,
+    are adjacent.
     """
 
     rows: Floats
@@ -50,7 +50,7 @@ class Flat:
 
 
 def flatten(jobs: Sequence[PoolJob], types: Sequence[str]) -> Flat:
-    """Rows of all curves on ``types``."""
+    """Return the rows of all curves on ``types``."""
     number = {name: index for index, name in enumerate(types)}
     parts, lengths, owners, kinds = [np.empty((0, 4))], [0], [0], [0]
     for index, job in enumerate(jobs):
@@ -80,7 +80,7 @@ def tabulate(
     current: Flags,
     share: float,
 ) -> Columns:
-    """Pad the ``possible`` rows of ``flat`` to one table, and compute the utility of each.
+    """Pad the ``possible`` rows of ``flat`` to one table, and compute the utility of each row.
 
     ``share`` is the pool's accelerators divided by the number of its jobs.
     """

@@ -1,4 +1,5 @@
-"""The result of a round: each job's grant, its rival for more, and the order of world changes.
+"""The result of a round: each job's grant, its next best configuration, and the order of the
+changes.
 
 A job takes accelerators only after another job has freed them.
 """
@@ -70,8 +71,8 @@ def outcome(before: JobPlacement | None, after: JobPlacement | None) -> RoundEff
 
 
 def runners_up(seating: Seating) -> tuple[Ints, Floats, Floats]:
-    """Return for each job the best other configuration at the prices of the round (-1: none),
-    its utility above the grant's, and the extra cost of its accelerators.
+    """Return for each job its best other configuration at the prices of the round (-1: none), its
+    utility above the grant's, and the additional cost of its accelerators.
     """
     problem, market, choice = seating.problem, seating.market, seating.stock.choice
     columns, jobs = problem.columns, np.arange(len(choice))
@@ -124,7 +125,9 @@ class _Rivals:
 
 
 def margins(seating: Seating, holders: Ints) -> Floats:
-    """Return the least utility per accelerator that each of ``holders`` loses by giving some up."""
+    """Return the least utility per accelerator that each of ``holders`` loses if it releases
+    some.
+    """
     columns, choice = seating.problem.columns, seating.stock.choice[holders]
     rows = np.arange(len(holders))
     size, utility = columns.size[holders], columns.utility[holders]
@@ -149,9 +152,10 @@ def _because(seating: Seating, job: PoolJob, index: int, refused: Mapping[int, s
 def ordered(
     jobs: Sequence[PoolJob], grants: Mapping[str, Grant], nodes: Iterable[PoolNode]
 ) -> tuple[Move, ...]:
-    """Return the changes of a round, each after the changes that free its accelerators.
+    """Return the changes of a round in order: each change follows those that free its accelerators.
 
-    If jobs wait for each other in a circle, the least valuable one frees its accelerators first.
+    If jobs wait for each other in a circle, the job with the least utility frees its accelerators
+    first.
     """
     free = {node.name: node.capacity for node in nodes}
     leaving: dict[str, list[tuple[str, int]]] = defaultdict(list)

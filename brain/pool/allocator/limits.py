@@ -1,9 +1,10 @@
-"""Exact divisions of tenants' limits, for pools where prices alone leave many accelerators unused.
+"""Exact divisions within tenants' limits, for pools in which prices alone leave many accelerators
+unused.
 
-At given prices of types every tenant's limit is a knapsack of its own. Its best filling is found by
-dynamic programming, which bounds the whole division more tightly than a price for the limit does.
-If a type lacks accelerators afterwards, ``settle`` and ``exchange`` between pairs of jobs repair
-the division.
+At given prices of types, dividing one tenant's limit is a separate knapsack problem, which dynamic
+programming solves. Its bound on the whole division is tighter than that of a price for the limit.
+If too many accelerators of a type are taken afterwards, ``settle`` and ``exchange`` repair the
+division.
 """
 
 from collections.abc import Iterable
@@ -22,8 +23,8 @@ _SLACK = 1e-9
 
 
 def refine(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> tuple[Ints, float]:
-    """Return a division at least as good as ``choice``, and a bound at least as low as the
-    market's.
+    """Return a division at least as good as ``choice``, and a bound at least as low as that of the
+    prices.
     """
     wanted, bound = by_tenant(problem, market, choice)
     other = settle(problem, market, wanted)
@@ -32,13 +33,13 @@ def refine(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> tuple
 
 
 def by_tenant(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> tuple[Ints, float]:
-    """Fill every limit as well as possible at the prices of types; return the division and its
-    bound.
+    """Divide every tenant's limit as well as possible at the prices of types; return the division
+    and its bound.
 
-    The division keeps every limit, but may ask for more accelerators of a type than exist. The best
-    filling of a tenant uses no configuration whose lack at the prices exceeds the lack of the
-    tenant's whole ``choice``, so few configurations remain. Tenants that lack most come first,
-    until the time is used up.
+    The division keeps every limit, but may need more accelerators of a type than exist. A
+    configuration is left out if its loss at the prices exceeds the loss of the tenant's whole
+    ``choice``, so few configurations remain. Tenants with the largest loss come first, until the
+    time is used up.
     """
     lack = _lack(problem, market)
     _, used = taken(problem, choice)
@@ -95,8 +96,8 @@ def _had(lack: Floats, choice: Ints) -> Floats:
 
 
 def exchange(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> Ints:
-    """Let pairs of jobs change configurations where the pair gains, and takes as much of types
-    and limits as before.
+    """Exchange configurations between pairs of jobs if this increases utility, and the pair takes
+    no more of any type and limit than before.
     """
     lack, choice = _lack(problem, market), choice.copy()
     for _ in range(PASSES):

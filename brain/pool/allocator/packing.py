@@ -1,10 +1,10 @@
-"""Divisions that fit: whole configurations within every capacity and quota.
+"""Feasible divisions: whole configurations within every capacity and quota.
 
 ``settle`` makes a division from prices, in time that grows with the number of jobs. Prices of
-limits alone leave tenants with accelerators that fit no job: ``by_tenant`` divides each limit
-exactly, and ``exchange`` lets jobs swap configurations. ``exact`` finds the best division for few
-jobs: by dynamic programming in a small cluster without quotas, else by HiGHS, which would take
-minutes for thousands.
+limits alone leave tenants with accelerators that no job can use. So ``by_tenant`` divides each
+limit exactly, and ``exchange`` swaps configurations between jobs. ``exact`` finds the best division
+for few jobs: by dynamic programming in a small cluster without quotas, else by HiGHS, which would
+take minutes for thousands.
 """
 
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ _CELLS_A_JOB, _CALL = 2_500, 1_000
 
 
 class Stock:
-    """The accelerators that are left while jobs are being accepted."""
+    """The accelerators that are still free while configurations are chosen."""
 
     def __init__(self, problem: DivisionProblem, choice: Ints) -> None:
         self.problem = problem
@@ -45,7 +45,7 @@ class Stock:
         self.room = np.append(problem.limit - tenants, np.inf)
 
     def take(self, job: int, column: int) -> bool:
-        """Give ``job`` this column instead of its present one, if there is room."""
+        """Give ``job`` this column instead of its present one, if enough accelerators are free."""
         columns, tenant = self.problem.columns, int(self.problem.tenant[job])
         kind, size = columns.accelerator[job, column], columns.size[job, column]
         had = self.choice[job]
@@ -70,7 +70,7 @@ class Stock:
 
 
 def settle(problem: DivisionProblem, market: PriceSystem, wanted: Ints | None = None) -> Ints:
-    """Return a column, or -1, for each job; the jobs that value accelerators most choose first.
+    """Return a column (or -1) for each job; the jobs that gain most from accelerators choose first.
 
     A job takes its ``wanted`` column if that fits, else the column that it prefers at the prices.
     """
@@ -84,7 +84,9 @@ def settle(problem: DivisionProblem, market: PriceSystem, wanted: Ints | None = 
 
 
 def fill(stock: Stock) -> None:
-    """Offer free accelerators to the jobs that gain most per accelerator, in several passes."""
+    """Give free accelerators to the jobs that gain most utility per accelerator, in several
+    passes.
+    """
     for _ in range(PASSES):
         gain, extra = upgrades(stock)
         rate = np.where(extra > 0, gain / np.maximum(extra, 1), np.where(gain > 0, np.inf, 0))
@@ -97,8 +99,8 @@ def fill(stock: Stock) -> None:
 
 
 def upgrades(stock: Stock) -> tuple[Floats, Floats]:
-    """Return utility and accelerators of each column above those of its job's present column;
-    -inf where there is no room.
+    """Return the additional utility and accelerators of each column over its job's present one;
+    -inf if it does not fit.
     """
     problem, columns = stock.problem, stock.problem.columns
     jobs, had = np.arange(len(stock.choice)), stock.choice
@@ -147,9 +149,8 @@ def exact(problem: DivisionProblem, market: PriceSystem, value: float) -> tuple[
     """Return the best division to within ``TOLERANCE``, and a bound on every division; None if none
     is found.
 
-    ``value`` is the value of a division already found. No better division uses a configuration
-    whose lack at the market's prices exceeds the market's bound less ``value``, so few
-    configurations remain.
+    ``value`` is the value of a known division. A better division cannot use a configuration whose
+    loss at the prices exceeds the bound less ``value``, so few configurations remain.
     """
     job, column = core(problem, market, value)
     if not len(job):
@@ -170,7 +171,7 @@ def exact(problem: DivisionProblem, market: PriceSystem, value: float) -> tuple[
 
 def core(problem: DivisionProblem, market: PriceSystem, value: float) -> tuple[Ints, Ints]:
     """Return the configurations, as jobs and columns, that a division better than ``value`` may
-    use.
+    contain.
     """
     columns = problem.columns
     left = columns.utility - market.price(problem) * columns.size
@@ -192,10 +193,11 @@ def _knapsack(problem: DivisionProblem, job: Ints, column: Ints, kinds: Ints) ->
 
 
 def pack(room: Ints, job: Ints, axis: Ints, size: Ints, gain: Floats) -> Ints:
-    """Return the configurations that gain most together, at most one of a job; jobs in order.
+    """Return the set of configurations with the highest total value, at most one per job; jobs are
+    given in order.
 
-    The search goes job by job, for every amount up to ``room`` on every axis. The shape of ``room``
-    is (axes,), of the other arguments (options,).
+    This is dynamic programming over the jobs, for every amount up to ``room`` on every axis. The
+    shape of ``room`` is (axes,), that of the other arguments (options,).
     """
     best, steps = np.zeros(room + 1), []
     axes, sizes, gains, left = axis.tolist(), size.tolist(), gain.tolist(), room.tolist()

@@ -1,4 +1,6 @@
-"""The choice of nodes: whole ones in one rack for large jobs, the fullest that fits for small."""
+"""The choice of nodes: whole nodes in one rack for large jobs, the fullest node with room for small
+ones.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,17 +60,19 @@ class FreeAccelerators:
         self.occupy(placement, each, sign=-1)
 
     def place(self, need: Need, own: Sequence[str] = ()) -> JobPlacement | None:
-        """Take nodes for ``need``, preferring the job's own; return None if none suffice."""
+        """Choose nodes for ``need``, if possible the job's own; return None if none suffice."""
         return self._seize(need, self._find(need, own))
 
     def squeeze(self, need: Need) -> JobPlacement | None:
-        """Take exactly as many nodes as ``need`` asks for, with uneven counts of replicas if
+        """Choose exactly as many nodes as ``need`` names, with uneven numbers of replicas if
         necessary; return None if none suffice.
         """
         return self._seize(need, self._level(need))
 
     def scatter(self, need: Need, own: Sequence[str] = ()) -> JobPlacement | None:
-        """Take as few nodes as possible for ``need``, in any shape; return None if none suffice."""
+        """Choose as few nodes as possible for ``need``, in any shape; return None if none
+        suffice.
+        """
         return self._seize(need, self._anywhere(need, own))
 
     def _seize(self, need: Need, found: Shape | None) -> JobPlacement | None:

@@ -1,4 +1,5 @@
-"""Dual prices: costs of accelerators at which jobs, each choosing for itself, fill the cluster.
+"""Dual prices: costs of accelerators at which the separate choices of all jobs together fill the
+cluster.
 
     maximise    sum_j U_j,k(j)                one configuration, or none, for each job
     such that   sum of sizes on a type   <= its capacity
@@ -8,7 +9,7 @@ Every vector of prices gives an upper bound on the best division (its Lagrangian
 
     D = sum_j max(0, max_c U_jc - price_jc size_jc) + sum_rows price_r allowance_r
 
-The best bound is kept, and is the certificate of the round (models.md section 4.3).
+A round reports the best bound that it found (models.md section 4.3).
 """
 
 from collections.abc import Sequence
@@ -86,7 +87,7 @@ class PriceSystem:
 def offer(
     problem: DivisionProblem, accelerators: Floats, limits: Floats, guarantees: Floats
 ) -> PriceSystem:
-    """Return the market at given prices: each job's choice and surplus, and the bound."""
+    """Return the result of given prices: each job's choice and net utility, and the bound."""
     columns = problem.columns
     tenants = np.append(limits - guarantees, 0.0)[problem.tenant, None]
     left = columns.utility - (accelerators[columns.accelerator] + tenants) * columns.size
@@ -106,7 +107,8 @@ def offer(
 
 
 def clear(problem: DivisionProblem, start: Sequence[Floats] | None = None) -> PriceSystem:
-    """Find the prices with the lowest bound, beginning with an earlier round's prices if given.
+    """Find the prices with the lowest bound; start from an earlier round's prices if they are
+    given.
 
     All prices are 0 if accelerators suffice for all jobs.
     """
@@ -167,7 +169,7 @@ def _excess(problem: DivisionProblem, market: PriceSystem) -> Floats:
 
 
 def taken(problem: DivisionProblem, choice: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Return the accelerators that ``choice`` takes of each type, and of each tenant's quota; -1
+    """Return the accelerators of each type and of each tenant's quota that ``choice`` takes; -1
     chooses nothing.
     """
     jobs = np.flatnonzero(choice >= 0)

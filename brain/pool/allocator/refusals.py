@@ -1,4 +1,4 @@
-"""Refusals of input that cannot be divided: each is one sentence with the reason, never a guess."""
+"""Refusals of input that cannot be divided; each is one sentence with the reason."""
 
 import math
 from collections import Counter
@@ -25,7 +25,7 @@ _NUMBERS = ("attained_seconds", "waited_seconds", "age_seconds", "restart_second
 
 
 def check(jobs: Sequence[PoolJob], cluster: ClusterView) -> None:
-    """Refuse input that no round can divide.
+    """Raise for input that no round can divide.
 
     Raises:
         BadInput: a name occurs twice, or a capacity or quota is below 0.
@@ -53,8 +53,8 @@ def _check_quota(tenant: str, quota: Quota) -> None:
 
 
 def clean(flat: Flat) -> tuple[Flat, Flags]:
-    """Return the rows with 1 in place of meaningless values, and flags, shape (R,), of the
-    meaningful rows.
+    """Return the rows with 1 in place of invalid values, and flags, shape (R,), of the valid
+    rows.
     """
     rows = flat.rows
     replicas, nodes = rows[:, REPLICAS], rows[:, NODES]
@@ -66,7 +66,9 @@ def clean(flat: Flat) -> tuple[Flat, Flags]:
 
 
 def rooms(nodes: Sequence[PoolNode], types: Sequence[str], sizes: Sequence[int]) -> Floats:
-    """Return the replicas of each size that each type's empty nodes hold, shape (types, sizes)."""
+    """Return how many replicas of each size the empty nodes of each type can hold, shape (types,
+    sizes).
+    """
     room = np.zeros((len(types), len(sizes)))
     number = {name: index for index, name in enumerate(types)}
     for (kind, capacity), times in Counter((n.accelerator, n.capacity) for n in nodes).items():
@@ -75,7 +77,7 @@ def rooms(nodes: Sequence[PoolNode], types: Sequence[str], sizes: Sequence[int])
 
 
 def unusable(job: PoolJob) -> str | None:
-    """Return the reason why no number of this job can be used; None if all can."""
+    """Return why this job's numbers are all invalid; None if some can be used."""
     for name in _NUMBERS:
         value = getattr(job, name)
         if not (math.isfinite(value) and value >= 0):
@@ -91,7 +93,7 @@ def unusable(job: PoolJob) -> str | None:
 
 
 def impossible(job: PoolJob, room: Mapping[str, int], quota: Quota | None) -> str:
-    """Return the reason why no sound configuration of ``job`` fits the empty cluster."""
+    """Return why no valid configuration of ``job`` fits the empty cluster."""
     known = [name for name, curve in job.curves.items() if room.get(name) and len(curve.rows)]
     offered = sorted(name for name, accelerators in room.items() if accelerators)
     if not offered:

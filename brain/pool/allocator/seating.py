@@ -1,4 +1,4 @@
-"""The placement of a division in progress: jobs on nodes, their shapes, and their utility."""
+"""A partial placement of a division: jobs on nodes, their shapes, and their utility."""
 
 import math
 from collections.abc import Sequence
@@ -25,9 +25,7 @@ class Form:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Seating:
-    """The assignment of jobs to nodes in progress; ``placed`` and ``stock.choice`` are the
-    result.
-    """
+    """A partial assignment of jobs to nodes; ``placed`` and ``stock.choice`` are the result."""
 
     jobs: Sequence[PoolJob]
     types: Sequence[str]
@@ -112,7 +110,7 @@ class Seating:
         self.settle(job, column, at, worth)
 
     def unplace(self, job: int) -> None:
-        """Give back the nodes of a job, but keep its share."""
+        """Release the nodes of a job, but keep its share."""
         self.floor.release(self.placed.pop(job), self.jobs[job].gpus_per_replica)
         del self.worth[job]
 
@@ -154,9 +152,10 @@ class Seating:
 def rearrange(
     seating: Seating, jobs: Sequence[int], columns: Sequence[int], *, least: float = 1e-12
 ) -> float:
-    """Place ``jobs`` anew, in this order, if together they gain more than ``least``; else undo it.
+    """Place ``jobs`` again, in this order, if the total gain exceeds ``least``; else undo the
+    change.
 
-    Returns the gain in utility, whether kept or undone; -inf if a job cannot be placed.
+    Returns the gain in utility, even if the change was undone; -inf if a job cannot be placed.
     """
     held = [_lift(seating, job) for job in jobs]
     done = 0

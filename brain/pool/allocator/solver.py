@@ -1,4 +1,6 @@
-"""The division of a cluster among jobs, in four steps: prices, repair, nodes, reasons."""
+"""The division of a cluster among jobs, in four steps: prices, a feasible division, nodes,
+reasons.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,9 +57,9 @@ def allocate(
 ) -> Round:
     """Divide ``cluster`` among ``jobs``.
 
-    Equal arguments give equal rounds. The last round's ``prices`` make a round faster and steadier.
-    Jobs that cannot be judged keep their accelerators and get the reason (``Outcome.REFUSED``);
-    pinned jobs keep theirs, too.
+    Equal arguments give equal rounds. With the last round's ``prices``, a round is faster and
+    changes less. Jobs with invalid numbers keep their accelerators and get the reason
+    (``Outcome.REFUSED``). Pinned jobs keep their accelerators, too.
 
     Raises:
         BadInput: two jobs or two nodes share a name, or a capacity or quota is below 0.
@@ -84,7 +86,7 @@ class SolverInput:
     refused: Mapping[int, str]
 
     def start(self, prices: Prices | None) -> Start | None:
-        """Return an earlier round's prices as arrays; None unless they name every type."""
+        """Return an earlier round's prices as arrays; None if a type has no price."""
         types, quotas = self.scene.types, self.scene.cluster.quotas
         if prices is None or not set(types) <= set(prices.accelerators):
             return None
@@ -94,7 +96,7 @@ class SolverInput:
 
 
 def question(jobs: Sequence[PoolJob], cluster: ClusterView, weights: Weights) -> SolverInput:
-    """Compute the utility of every configuration, and the nodes that are free for them.
+    """Compute the utility of every configuration, and the nodes that are available.
 
     Raises:
         BadInput: as ``allocate``.
@@ -212,7 +214,7 @@ def _problem(
 def divide(
     problem: DivisionProblem, start: Start | None, weights: Weights
 ) -> tuple[PriceSystem, Ints]:
-    """Return the better of two divisions, with the lower bound of the two."""
+    """Return the better of two divisions, with the lower of the two bounds."""
     market = clear(problem, start)
     choice, bound = settle(problem, market), market.bound
     if np.isfinite(problem.limit).any():

@@ -1,4 +1,4 @@
-"""The utility of a configuration to the pool: one small function that benchmarks can replace.
+"""The utility of a configuration for the pool: one small function that benchmarks can replace.
 
 A utility takes ``UtilityInputs`` (a row per job, a column per configuration) and the ``Weights``,
 and returns an array of the same shape. A job without accelerators has utility 0, so no
@@ -63,20 +63,21 @@ def logarithmic(terms: UtilityInputs, weights: "Weights") -> Floats:
 
 
 def ranked(terms: UtilityInputs, weights: "Weights") -> Floats:
-    """Speed-up, weighted by the number of jobs that wait behind: w (s / even)^power keep
+    """Speed-up, weighted by the number of jobs that are served later: w (s / even)^power keep
 
         w = priority · (rank + newcomers)^crowding
         rank = jobs that have as much to go, or more, at one replica; the job itself among them
         even = s with an even share of the pool
         keep = 1 - restart / clip(x / s + restart, shortest, longest) but for the current one
 
-    Every job behind a shortened job ends sooner by as much. The rank counts the jobs behind it, and
-    ``newcomers`` adds jobs that are yet to come. So a crowded pool serves short jobs first, one
-    after another. A quiet pool shares, because its last two jobs end sooner side by side than in
-    turn. The speed-up is divided by that of an even share, so that a job that scales badly does not
-    wait until accelerators abound, when it can use them least. A restart counts much for a job that
-    is about to end, and little for a long job. A job that has just begun does not count as about to
-    end, because its length is unknown. The power lies between throughput (1), which starves long
+    If a job ends sooner, every job that is served after it ends sooner by the same time. The rank
+    is the number of these jobs, and ``newcomers`` adds jobs that will still arrive. So a crowded
+    pool serves short jobs first, one after another. In a pool with few jobs, jobs share the
+    accelerators, because the last two jobs end sooner side by side than one after the other. The
+    speed-up is divided by that of an even share. Otherwise a job that scales badly would wait until
+    many accelerators are free, which it can use least. A restart matters much for a job that will
+    end soon, and little for a long job. The length of a job that has just begun is unknown, so it
+    is not assumed to end soon. The power lies between maximum throughput (1), which starves long
     jobs, and proportional fairness (0).
     """
     speed = _speed(terms, weights)

@@ -1,4 +1,4 @@
-"""Input and output of the policy for many jobs. Frozen values; no I/O, no clock.
+"""Input and output of ``allocate``, as frozen values; no I/O, no clock.
 
 Accelerators are counted in whole numbers; a pool without accelerators counts slots or milli-CPUs.
 The unit does not matter as long as ``PoolNode.capacity`` and ``PoolJob.gpus_per_replica`` count the
@@ -24,7 +24,7 @@ REPLICAS, NODES, GOODPUT, DEVIATION = range(4)
 class Curve:
     """The goodput of one job on one type of accelerator, a row per configuration.
 
-    Build a curve with ``Curve.of`` once per fit: every round reads it.
+    Build a curve with ``Curve.of`` once per fit, because every round reads it.
     """
 
     #: Shape (configurations, 4): replicas, nodes that the replicas are spread over (0: as few as
@@ -62,7 +62,7 @@ class JobPlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolJob:
-    """One job at one moment, with the fields that sharing a cluster needs."""
+    """One job at one moment, as far as the division needs it."""
 
     key: str
     #: Curves by type of accelerator, without types that the job may not use. Bounds, unit, ramp and
@@ -123,7 +123,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Prices at the margin: the utility that one more accelerator would bring."""
+    """Marginal prices: the utility that one more accelerator would add."""
 
     #: Price by type: it decides the number of nodes, and the charge to a tenant.
     accelerators: Mapping[str, float] = field(default_factory=dict)
@@ -159,7 +159,7 @@ _TOWARDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A configuration that a job could have had instead of its grant."""
+    """A configuration that a job could have got instead of its grant."""
 
     accelerator: str
     replicas: int
@@ -203,7 +203,7 @@ class Grant:
 
     @property
     def changes(self) -> bool:
-        """True if the job's world has to change."""
+        """Return True if the job's world has to change."""
         return self.placement != self.before
 
     @property
@@ -237,7 +237,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One division of a cluster among jobs, with the proof of how good it is."""
+    """One division of a cluster among jobs, with a bound on the utility of any better one."""
 
     #: A grant for every job of the input, in the same order.
     grants: Mapping[str, Grant]
@@ -257,6 +257,8 @@ class Round:
 
     @property
     def gap(self) -> float:
-        """Return the share of the utility that a better division could add: 0.001 is 0.1 %."""
+        """Return the share of the utility that a better division could add at most: 0.001 is 0.1
+        %.
+        """
         scale = max(abs(self.bound), 1e-12)
         return max(0.0, self.bound - self.value) / scale

@@ -1,4 +1,4 @@
-"""One decision about all jobs of a pool: from their models to their grants, with reasons.
+"""One decision about all jobs of a pool, from their models to their grants and the reasons.
 
     members     a job as one of those that share: its curves, its work so far, what holds it
     market      nodes and members in the numbers that ``pool.allocator`` divides

@@ -1,8 +1,8 @@
 """One round: the grants of a pool, and the changes that may be made now.
 
-The allocator divides as if everything could change at once. This module turns its grants into
-changes. Each change is worth a restart, keeps no job from running, and waits for the changes that
-free its resources. One round changes only a part of the pool.
+The allocator divides as if everything could change at the same time. This module turns its grants
+into changes. Each change gains more than its restart costs, stops no job, and waits for the changes
+that free its resources. One round changes only a part of the pool.
 """
 
 from collections import Counter
@@ -52,7 +52,7 @@ MOVED_SECONDS = 1800.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change of one job's world that a round asks for."""
+    """A change of one job's world that a round wants to make."""
 
     member: PoolMember
     grant: Grant
@@ -89,8 +89,8 @@ def divide(
     settings: Settings,
     now: datetime,
 ) -> Division:
-    """Decide about all members of a pool at once. Equal arguments give equal divisions; held
-    members stay as they are.
+    """Divide a pool among all members. Equal arguments give equal divisions; held members do not
+    change.
     """
     held = [one for one in members if one.hold is not None]
     free = [one for one in members if one.hold is None and one.curves]
@@ -162,8 +162,8 @@ def _least(member: PoolMember) -> PoolMember:
 
 
 def stoppable(members: Sequence[PoolMember], policy: PoolShares) -> frozenset[str]:
-    """Return the running jobs of lower priority than one that waits to start, if their owners
-    allow stops.
+    """Return the running jobs with lower priority than a waiting job whose owners allow Brain to
+    stop them.
     """
     highest = highest_waiting(members, policy)
     if highest is None:
@@ -343,7 +343,9 @@ class _Carried:
 
 
 def granted(member: PoolMember, grant: Grant) -> Size | None:
-    """Return the granted size of a job in the terms of its model; None if nothing was granted."""
+    """Return the granted size of a job, in the form that its model needs; None if nothing was
+    granted.
+    """
     if grant.placement is None:
         return None
     own = member.current is not None and member.current.accelerator == grant.placement.accelerator

@@ -1,4 +1,4 @@
-"""Free resources of each node, and the resources that changes of other jobs will free."""
+"""The free resources of each node, and the resources that planned changes will free."""
 
 from collections.abc import Mapping
 
@@ -25,12 +25,12 @@ class Claims:
             self._offers.setdefault(name, {})[key] = _amount(amount)
 
     def withdraw(self, key: str) -> None:
-        """Withdraw the offer of a job whose change is not carried out."""
+        """Cancel the offer of a job whose change is not carried out."""
         for offers in self._offers.values():
             offers.pop(key, None)
 
     def lacking(self, gained: Mapping[NodeName, int], each: Resources) -> int:
-        """Return the number of new replicas for which the idle resources do not suffice."""
+        """Return the number of new replicas that do not fit the idle resources."""
         one = _amount(each)
         short = 0
         for name, replicas in gained.items():
@@ -40,7 +40,7 @@ class Claims:
         return short
 
     def rooms(self, each: Resources) -> dict[str, int]:
-        """Return the replicas for which the idle resources of each node suffice."""
+        """Return how many replicas fit the idle resources of each node."""
         one, found = _amount(each), {}
         for name, idle in self._idle.items():
             fits = [max(0, have) // n for n, have in zip(one, idle, strict=True) if n > 0]

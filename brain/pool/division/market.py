@@ -1,7 +1,7 @@
-"""Nodes and members of a pool, in the numbers that ``pool.allocator`` divides.
+"""The nodes and members of a pool in the units that ``pool.allocator`` divides.
 
-Jobs that reserve accelerators compete for accelerators, the others for cores. Other resources of a
-replica are checked when its node is known.
+Jobs that reserve accelerators compete for accelerators, the others for cores. The other resources
+of a replica are checked once its node is chosen.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ class Market:
 
     @property
     def grain(self) -> float:
-        """Return the units in a granule."""
+        """Return the number of units in the smallest amount that is divided."""
         return self.grain_millis / _MILLI
 
     def amount(self, resources: Resources) -> int:
@@ -88,7 +88,7 @@ def markets(
 
 
 def kinds_of(job: Job, nodes: Iterable[Node], current: str | None, *, migrate: bool) -> list[str]:
-    """Return the kinds of accelerator that a job may be given, its present kind first.
+    """Return the kinds of accelerator that a job may use, its present kind first.
 
     A running job stays on its kind unless ``migrate`` is true.
     """
@@ -115,10 +115,10 @@ def highest_waiting(members: Iterable[PoolMember], policy: PoolShares) -> int | 
 def giving_way(
     members: Sequence[PoolMember], policy: PoolShares, now: datetime
 ) -> list[PoolMember]:
-    """Return the members; with a member waiting, recently changed ones may shrink.
+    """Return the members; if a member waits to start, recently changed members may shrink.
 
-    A recent change normally spares a job another restart. The start of a waiting job matters more
-    if it has a higher priority, or has waited for long.
+    Normally a job is not changed again soon after a change. A waiting job takes precedence if it
+    has a higher priority, or has waited for long.
     """
     waits = [one for one in members if one.situation is None]
     highest = highest_waiting(waits, policy)
@@ -137,7 +137,7 @@ def giving_way(
 
 
 def view(member: PoolMember, each: int, policy: PoolShares, now: datetime) -> PoolJob:
-    """Return a member in the allocator's terms."""
+    """Return a member in the form that the allocator needs."""
     document, situation = member.job.document, member.situation
     age = max(0.0, (now - member.job.created_at).total_seconds())
     return PoolJob(

@@ -61,8 +61,8 @@ class PoolMember:
 
     @property
     def flees(self) -> SlowNode | None:
-        """Return the node that the job has to leave because it slows the others down; None if
-        there is none.
+        """Return the node that the job has to leave because the node is slow; None if there is
+        none.
         """
         if self.situation is None or self.hold is not None or not self.curves:
             return None
@@ -91,7 +91,7 @@ def shares(job: Job) -> bool:
 
 
 def beside_slow(members: Sequence[PoolMember]) -> list[PoolMember]:
-    """Return the members; each that shares a node which another member leaves is held."""
+    """Return the members; hold each one that shares a node with a member that leaves the node."""
     slow = {one.flees.node for one in members if one.flees}
     return [
         replace(one, hold=_beside(one, slow), curves={})
@@ -123,7 +123,7 @@ def waiting(
     work: float | None = None,
     spread: Spread = ANYWHERE,
 ) -> PoolMember:
-    """Return a queued job as a member; it starts at its first size while its scaling is unknown.
+    """Return a queued job as a member; if its scaling is unknown, it can only get its first size.
 
     Args:
         job: The queued job.

@@ -1,8 +1,8 @@
-"""Shapes that a round compares: the numbers of nodes over which each size of a job may be spread.
+"""The shapes that a round compares: the numbers of nodes over which each size may be spread.
 
 Replicas on one node exchange gradients faster than those on two, so the goodput of a size depends
-on its nodes. A round looks at each size on the fewest nodes that would hold it empty, and on the
-fewest that have room now.
+on its nodes. A round considers each size on the fewest empty nodes that would hold it, and on the
+fewest nodes that have room for it now.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from brain.optimizer.situation import Situation
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The number of a job's replicas that fit the nodes of one kind."""
+    """The number of a job's replicas that fit each node of one kind."""
 
     #: Replicas that fit each node beside other jobs' replicas, the job's own included, most first.
     rooms: Sequence[int] = ()
@@ -29,10 +29,10 @@ ANYWHERE = Spread()
 
 
 def shapes(situation: Situation, sizes: Sequence[int], spread: Spread) -> list[Size]:
-    """Return each size with each number of nodes that it may have.
+    """Return each size with each number of nodes that it may be spread over.
 
-    The present size has its present nodes, and fewer where these have room now: no job makes room
-    for one that is only packed. Shapes that fell short lately, and those of the same size over
+    The present size may keep its nodes, or use fewer nodes if these have room now; no other job
+    moves to make this possible. Shapes that fell short recently, and shapes of the same size over
     more nodes, are left out.
     """
     short = situation.disappointed

@@ -1,9 +1,9 @@
-"""Trials of a smaller size, if a finding suggests that the job would train as fast with it.
+"""Trials of a smaller size, if there are signs that the job would train as fast with it.
 
-A measured size counts with its measurement. An unmeasured size counts with the model's expectation,
-and the model's prior is that of jobs that scale. Two findings speak against that: workers wait for
-data, or the sizes that were measured make no difference. Then a trial of half the replicas, never
-fewer at once, is hoped to do as much, and its measurement decides.
+For a measured size, Brain uses the measurement; for an unmeasured size, the model's prediction,
+whose prior assumes that jobs scale. Two signs contradict this assumption: workers wait for data, or
+the measured sizes differ little in throughput. Then Brain tries half of the replicas (never fewer
+in one change), and the measurement decides.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from brain.typeset import percent, ratio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeTrial:
-    """A smaller size that may do more than the model expects."""
+    """A smaller size that may be faster than the model predicts."""
 
     #: Ratio of hoped to expected throughput; above 1.
     factor: float
@@ -26,7 +26,7 @@ class SizeTrial:
 
 
 def trial(situation: Situation, size: int) -> SizeTrial | None:
-    """Return a trial of a smaller size that was never measured; None if nothing speaks for one.
+    """Return a trial of a smaller size that was never measured; None if there is no sign for one.
 
     Raises:
         Undetermined: the size cannot be predicted.

@@ -1,4 +1,4 @@
-"""Explains the result of a round: a sentence for each job, and the values for the API."""
+"""Explanations of a round: a sentence for each job, and the values for the API."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -66,9 +66,10 @@ def facts(
     observed_only: bool,
     now: datetime,
 ) -> PoolRound:
-    """Return the round as it is stored; ``plans`` are the generations that carry it out, by job.
+    """Return the round in the form that is stored; ``plans`` has the generations that carry it out,
+    by job.
 
-    If no job may change, no accelerator is traded, and the prices of the ``last`` round remain.
+    If no job may change, the prices of the ``last`` round remain.
     """
     prices: dict[str, float] = dict(last.prices) if last else {}
     capacity: dict[str, float] = {}

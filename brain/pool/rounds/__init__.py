@@ -1,5 +1,5 @@
 """Decisions about all jobs of a pool: the package reads the stores, lets ``pool.division`` divide,
-and stores the plans of a round in one transaction. Spine: no I/O of its own, no clock.
+and stores the plans of a round in one transaction. It does no I/O of its own and reads no clock.
 
     cache     values that turns of one pool keep in memory
     limits    limits of projects, for jobs that begin

@@ -1,4 +1,4 @@
-"""The state that the turns of one pool keep from one to the next."""
+"""The cache of a pool, which is kept between turns."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _COMPARED = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedLook:
-    """The result of the last look at a job."""
+    """The result of the last decision about a job."""
 
     mark: Mark
     #: Time at which the job is looked at again even if nothing happened to it.
@@ -35,10 +35,10 @@ class CachedLook:
 
 
 class Memo:
-    """A cache of a pool's jobs: a job's mark tells if a store changed the job since it was read.
+    """A cache of a pool's jobs: a job's mark shows if the stored job has changed since it was read.
 
-    The stores hold the truth, and the memo holds copies. A Brain without a memo reads every job
-    again. It may have been stopped for long, so its first round only observes.
+    The stores are authoritative, and the cache has copies. A Brain with an empty cache reads every
+    job. It may have been stopped for a long time, so its first round only observes.
     """
 
     def __init__(self, pool: PoolName) -> None:
@@ -70,8 +70,8 @@ class Memo:
         self._event = -1
 
     def catch_up(self, tx: Transaction) -> None:
-        """Read again the jobs that others changed since the last read; nearly free if there are
-        none.
+        """Read again the jobs that other processes changed since the last read; this is cheap if
+        there are none.
         """
         news = tx.events.after(self._event, limit=_MANY) if self._event >= 0 else ()
         if self._event < 0 or len(news) == _MANY or any(event.job is None for event in news):
@@ -91,7 +91,7 @@ class Memo:
             self._note(job, holding(tx, job), self.marks[job.id].life)
 
     def job(self, id: JobId) -> Job:
-        """A job as it was last read."""
+        """Return a job as it was last read."""
         return self._jobs[id]
 
     def jobs(self) -> list[Job]:
@@ -104,19 +104,19 @@ class Memo:
         return [job for job in known if job.state is JobState.QUEUED]
 
     def life(self, id: JobId) -> str:
-        """Return the mark that changes whenever the job, its plans, worlds or replicas do."""
+        """Return a mark that changes whenever the job, its plans, worlds or replicas change."""
         return self._lives.get(id, "")
 
     def due(self, id: JobId, now: datetime) -> bool:
-        """Return True if a job changed since it was looked at, or its time to be looked at has
-        come.
+        """Return True if a job changed since the last decision about it, or the next decision is
+        due.
         """
         last = self.looked.get(id)
         return last is None or last.mark != self.marks[id] or now >= last.again_at
 
     def speeds(self, tx: Transaction, id: JobId, model: JobModel | None) -> KindSpeeds:
-        """Return the speeds of the pool's kinds of accelerator, by the newest jobs that had
-        several; ``model`` is that of the job that asks.
+        """Return the speeds of the pool's kinds of accelerator, from the newest jobs that had
+        several kinds; ``model`` is that of the present job.
         """
         known = compared(tx, self.pool, self._bugs) if self._compared is None else self._compared
         told = {} if model is None else _measured(model)
@@ -131,20 +131,22 @@ class Memo:
         return self._speeds
 
     def take_bugs(self) -> list[Exception]:
-        """Return the bugs by which jobs were left out of ``speeds``, each once."""
+        """Return the exceptions because of which jobs were left out of ``speeds``, each once."""
         found, self._bugs = self._bugs, []
         return found
 
     def size(self, id: JobId) -> int:
-        """Return the replicas that a job would have if it ran."""
+        """Return the number of replicas that a job would have if it ran."""
         return self._holdings[id].target
 
     def room(self, tx: Transaction, job: Job) -> int:
-        """Return ``lifecycle.capacity.room``, computed from the memo."""
+        """Return ``lifecycle.capacity.room``, computed from the cache."""
         return self.ledger.room(job)
 
     def wrote(self, tx: Transaction, jobs: Iterable[JobId]) -> None:
-        """Read again ``jobs`` that the transaction changed; call it at the transaction's end."""
+        """Read ``jobs`` again after the transaction changed them; call this at the transaction's
+        end.
+        """
         self._event = tx.events.last_id()
         for id in jobs:
             job = tx.jobs.get(id)
@@ -155,8 +157,8 @@ class Memo:
                 self._note(job, holding(tx, job), f"event {self._event}")
 
     def undone(self, *looked_at: JobId) -> None:
-        """Forget every job that a failed transaction could have changed, so that it is read
-        again.
+        """Forget every job that a failed transaction could have changed, so that the next turn
+        reads them again.
         """
         for job in looked_at:
             self.looked.pop(job, None)

@@ -1,4 +1,4 @@
-"""The finding that a job shows when a bug keeps Brain from deciding about it."""
+"""The finding of a job when a bug prevents Brain from deciding about it."""
 
 from datetime import datetime
 
@@ -18,7 +18,7 @@ _MOST = 200
 
 
 def hold(bug: Exception) -> Hold:
-    """Return the hold of a job in whose decision a bug appeared."""
+    """Return the hold for a job if deciding about it raised an exception."""
     said = f"{type(bug).__name__}: {bug}"[:_MOST]
     return Hold(
         code=CODE,
@@ -30,7 +30,7 @@ def hold(bug: Exception) -> Hold:
 
 
 def undecided(stores: Stores, id: JobId, bug: Exception, now: datetime) -> None:
-    """Store a job's finding that Brain cannot decide about the job, with the reason.
+    """Store the finding that Brain cannot decide about a job, with the reason.
 
     Raises:
         Unavailable: the stores cannot be reached.

@@ -1,4 +1,4 @@
-"""Remaining limits of a pool's projects, for jobs that begin."""
+"""The unused part of projects' limits, for jobs that are about to start."""
 
 from collections import Counter
 
@@ -23,7 +23,7 @@ class AcceleratorLimits:
                 self._held[job.document.project] += self._has(job)
 
     def take(self, job: Job, replicas: int) -> str | None:
-        """Take a job's replicas from its project's limit; return the reason if the limit does
+        """Count a job's replicas towards its project's limit; return the reason if the limit does
         not allow them.
         """
         # Replicas that a job still has do not count twice when it begins again.

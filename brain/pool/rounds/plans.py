@@ -45,7 +45,9 @@ def joined(
     *,
     uses: Sequence[WorldUse] = (),
 ) -> PoolMember:
-    """Return a running job as a member of its pool; ``uses``: its replicas' use of resources."""
+    """Return a running job as a member of its pool; ``uses`` is the resource use of its
+    replicas.
+    """
     situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room, uses=uses)
     if _gives_way(situation.active):
         situation = replace(situation, active=None)
@@ -98,9 +100,9 @@ def share(
     observe: bool = False,
     trace: Tracer = untraced,
 ) -> RoundResult:
-    """Decide about all members of a pool at once, if a round is due, which then has a span.
+    """If a round is due, divide the pool among all its jobs; the round has its own span.
 
-    With ``observe``, the round is stored and proposes nothing.
+    With ``observe``, the round is stored but proposes no plans.
 
     Raises:
         Conflict: one of the jobs was changed meanwhile; nothing was stored.

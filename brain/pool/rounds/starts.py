@@ -32,11 +32,11 @@ _TUNED = 2
 def known_before(
     tx: Transaction, memo: Memo, job: Job, settings: Settings
 ) -> tuple[JobModel, float | None] | None:
-    """Return a model of a waiting job, fitted to earlier runs of its script, and the job's work in
-    the model's unit of goodput if it is known.
+    """Return a model of a waiting job from earlier runs of its script, and the job's work in the
+    unit of goodput if known.
 
-    None if no measured run is known, if Brain may not choose the job's size, or if the job could
-    get another kind of accelerator than those runs had.
+    None if no earlier run was measured, if Brain may not choose the job's size, or if the job could
+    get a kind of accelerator that those runs did not have.
     """
     if not yields(job, settings):
         return None
@@ -46,7 +46,7 @@ def known_before(
 
 
 def yields(job: Job, settings: Settings) -> bool:
-    """Return True if Brain could give every replica of a job to other jobs again."""
+    """Return True if Brain may later give replicas of the job to other jobs."""
     return shares(job) and may_act(job, settings)
 
 
@@ -68,7 +68,7 @@ def _foreseen(tx: Transaction, memo: Memo, job: Job) -> tuple[JobModel, float | 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """Chooses the first sizes of the jobs that are queued now."""
+    """Chooses the first sizes of the queued jobs."""
 
     queue: Sequence[Job]
     settings: Settings
@@ -77,13 +77,13 @@ class Starts:
     now: datetime
 
     def first(self, job: Job, named: int | None, fits: int) -> int | None:
-        """Return the first size of ``job``, of which ``fits`` replicas have room; None: the owner's
-        size.
+        """Return the first size of ``job``; the pool has room for ``fits`` replicas. None means the
+        owner's size.
 
-        If runs of the job's script are known, the pool's round chose the size. Else it is the size
-        that the owner named, if that leaves as much for each other queued job, or else a share of
-        the idle replicas, so that the job need not wait. Brain chooses only a size that it may
-        change again by itself.
+        If earlier runs of the job's script are known, the pool's round has chosen the size. Else it
+        is the owner's size, if as much remains for each other queued job. Otherwise it is a share
+        of the idle accelerators, so that the job need not wait. Brain chooses a size only if it may
+        also change it.
         """
         if not yields(job, self.settings):
             return None
@@ -97,10 +97,10 @@ class Starts:
         return max((size for size in job.document.replicas.sizes() if size <= most), default=None)
 
     def waits(self, job: Job, replicas: int) -> str | None:
-        """Return the reason why a job whose script is known does not begin with ``replicas`` yet.
+        """Return the reason why a job whose script is known does not start with ``replicas`` yet.
 
-        A spared restart is worth one round of waiting. Returns None if a job that Brain cannot
-        shrink would take its place.
+        Waiting for one round is worth it, because it avoids a restart. Returns None if a job that
+        Brain cannot shrink would take the free accelerators.
         """
         patient = (self.now - job.created_at).total_seconds() <= PATIENCE_SECONDS
         if not patient or not self._knows(job):
