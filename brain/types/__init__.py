@@ -1,5 +1,5 @@
-"""Immutable values that all of Brain shares: jobs, plans, worlds, resources, samples.
+"""Immutable values shared by all of Brain: jobs, plans, worlds, resources, samples.
 
-Standard library only, so that collectors and launchers can import this package beside a
-job. Nothing here reads a clock, a file or a socket.
+This package uses only the standard library, so that collectors and launchers can import it next to
+a job. It reads no clock, file or socket.
 """

@@ -1,7 +1,7 @@
-"""One table of the names of each vendor's accelerators.
+"""One table with the names of each vendor's accelerators.
 
 Names are those that the vendors publish for their Kubernetes device plugins, node labels and
-drivers. Another vendor is another row. Nothing that runs inside a worker reads this.
+drivers. To support another vendor, add a row. No code inside a worker reads this table.
 """
 
 from collections.abc import Iterable, Mapping
@@ -101,7 +101,8 @@ _PREFIXES = tuple(prefix for each in VENDORS for prefix in each.prefixes)
 
 
 def devices(resource: str, amount: Decimal) -> Decimal:
-    """Return the devices in ``amount`` of a Kubernetes resource; 0 if it is no accelerator.
+    """Return the devices in ``amount`` of a Kubernetes resource; 0 if the resource is no
+    accelerator.
 
     A resource of a vendor without a row counts if its name ends in ``/gpu``.
 
@@ -120,7 +121,7 @@ def devices(resource: str, amount: Decimal) -> Decimal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """The way in which a cluster's nodes offer one kind of accelerator."""
+    """The resource and label with which a cluster's nodes offer one kind of accelerator."""
 
     #: Node label that names the product; None: any product.
     label: str | None
@@ -132,9 +133,10 @@ class Device:
 def device_of(
     product: str | None, nodes: Iterable[tuple[Mapping[str, str], Mapping[str, Decimal]]]
 ) -> Device:
-    """Return the way in which nodes, given as labels and allocatable amounts, offer a product.
+    """Return the resource and label with which nodes, given as labels and allocatable amounts,
+    offer a product.
 
-    Without such a node, which may be created later, it is NVIDIA's.
+    If there is no such node yet, return NVIDIA's.
 
     >>> offered = {"cpu": Decimal(8), "amd.com/gpu": Decimal(4)}
     >>> device_of("MI300X", [({"amd.com/gpu.product-name": "MI300X"}, offered)]).resource

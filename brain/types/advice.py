@@ -8,7 +8,7 @@ from brain.types.estimate import Band
 
 
 class NoticeKind(StrEnum):
-    """The problem that a notice reports: for example a leak, or loaders without enough CPU."""
+    """The problem that a notice reports, for example a leak, or loaders without enough CPU."""
 
     MEMORY_LEAK = "MemoryLeak"
     MEMORY_UNRESOLVED = "MemoryUnresolved"
@@ -19,7 +19,7 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A fact about a job's resources that a person should know."""
+    """A problem with a job's resources that a person should know about."""
 
     kind: NoticeKind
     #: The notice, in one sentence.
@@ -35,7 +35,7 @@ class Starvation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmountAdvice:
-    """The amount of one resource that a replica should reserve: a range and a target, in mCPU or
+    """The advised amount of one resource for each replica: a range and a target, in mCPU or
     bytes.
     """
 

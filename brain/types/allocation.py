@@ -10,7 +10,7 @@ from brain.types.roles import WORKER, Roles, RoleSize, others
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """A size: replicas, the processes of each, and the amounts that each reserves."""
+    """A size: the replicas of a job, the processes of each, and the amounts that each reserves."""
 
     replicas: int
     processes_per_replica: int = 1
@@ -26,7 +26,7 @@ class Allocation:
     batch: BatchWish | None = field(default=None, compare=False)
 
     def elsewhere(self, other: "Allocation") -> bool:
-        """Return True if both sizes name the nodes of their replicas, and these nodes differ."""
+        """Return True if both sizes name nodes, and these differ."""
         return bool(self.nodes and other.nodes) and dict(self.nodes) != dict(other.nodes)
 
     def of(self, role: str) -> Resources:
@@ -72,7 +72,7 @@ class Allocation:
         return self.replicas - others(self.roles)
 
     def loosest(self, other: "Allocation") -> "Allocation":
-        """Return this size with, for each resource, the larger of the two sizes' amounts (0 = no
+        """Return this size with the larger of the two sizes' amounts for each resource (0 = no
         limit).
         """
         size = self
@@ -123,5 +123,5 @@ class Bounds:
         return iter(range(lowest, self.max + 1, self.unit))
 
     def allow(self, replicas: int) -> bool:
-        """Return True if a job with these bounds may have this number of replicas."""
+        """Return True if these bounds allow this number of replicas."""
         return self.min <= replicas <= self.max and replicas % self.unit == 0

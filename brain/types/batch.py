@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchWish:
-    """Examples of an optimizer step over all workers, and their division into micro-batches.
+    """The requested examples per optimizer step over all workers, and the limit of a micro-batch.
 
-    The wish holds for any number of workers: a world of another size makes the same global batch.
+    The request is valid for any number of workers, because a world of another size makes the same
+    global batch.
     """
 
     global_size: int
@@ -20,7 +21,7 @@ class BatchWish:
     def split(self, workers: int) -> tuple[int, int]:
         """Return the examples of a worker's micro-batch, and its micro-batches per optimizer step.
 
-        Micro-batches are whole examples: the global batch may exceed the wish by less than one
+        Micro-batches are whole examples: the global batch may exceed the request by less than one
         example per micro-batch.
 
         >>> BatchWish(global_size=256, local_most=48).split(2)

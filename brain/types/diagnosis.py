@@ -10,7 +10,9 @@ from brain.types.resources import NodeName
 
 
 class FailureKind(StrEnum):
-    """The kind of a failure, by which ``launcher.values.diagnosis.policy`` decides what follows."""
+    """The kind of a failure, which determines the reaction
+    (``launcher.values.diagnosis.policy``).
+    """
 
     #: An exception of the script that no other finding explains.
     CODE = "code"

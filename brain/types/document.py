@@ -37,7 +37,7 @@ MOST_REPLICAS = 16_384
 
 
 class OptimizeMode(StrEnum):
-    """The source of a job's plans: only people, Brain for this job alone, or Brain for its pool."""
+    """The source of a job's plans: people only, Brain for this job alone, or Brain for its pool."""
 
     MANUAL = "manual"
     SINGLE_JOB = "single-job"
@@ -45,8 +45,8 @@ class OptimizeMode(StrEnum):
 
 
 class PolicyMode(StrEnum):
-    """The treatment of a job: Brain makes no plans, only records them, asks a person to approve
-    them, or applies them itself.
+    """The policy mode: Brain makes no plans, only records them, lets a person approve them, or
+    applies them itself.
     """
 
     OFF = "off"
@@ -57,7 +57,7 @@ class PolicyMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The owner's statements on the script's checkpoints; the probe finds most of them by
+    """What the owner states about the script's checkpoints; the probe detects most of it by
     itself.
     """
 
@@ -76,7 +76,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallelism:
-    """Fixed dimensions of a 3D-parallel job, which scales by data parallelism."""
+    """Fixed dimensions of a 3D-parallel job, whose data parallelism may change."""
 
     tensor: int = 1
     pipeline: int = 1
@@ -98,9 +98,10 @@ class BatchBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The most that a run may use, including its restarts; Brain takes no size that would use more.
+    """The most that a run may use, including its restarts; Brain chooses no size that would use
+    more.
 
-    A replica counts with its GPUs, or with its cores if it reserves none.
+    The budget counts the GPUs of each replica, or its cores if it reserves no GPU.
     """
 
     accelerator_hours: float | None = None
@@ -110,7 +111,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restarts:
-    """The number of failures after which a job is given up."""
+    """The number of failures after which Brain ends a job."""
 
     #: Worlds that may be lost to failures (not to plans) before the job is Failed.
     limit: int = 10
@@ -126,8 +127,8 @@ class ApprovalPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A reference to a value of the environment, which stays in its place: exactly one field is
-    set.
+    """A reference to a secret value of the environment, which is stored elsewhere: exactly one
+    field is set.
     """
 
     #: File; a relative path starts in the job's directory.
@@ -189,7 +190,7 @@ class JobDocument:
 
     @property
     def tunes(self) -> bool:
-        """Return True if the document declares that the script reads its batch from Brain."""
+        """Return True if the document declares that the script reads its batch size from Brain."""
         whole = self.parallelism == Parallelism() and not self.groups
         # The option may be part of a single string after a shell's -c.
         flags = {flag for word in self.command for flag in word.split()}
@@ -197,8 +198,8 @@ class JobDocument:
 
     @property
     def grace_seconds(self) -> float | None:
-        """Return the seconds that the script has to save and exit once it is asked to; None if
-        only the launcher in the command knows them.
+        """Return the seconds that the script has to save and exit after a request; None if only the
+        launcher's command line sets them.
         """
         said = self.checkpoint.grace_seconds
         flags = {flag.partition("=")[0] for word in self.command for flag in word.split()}
@@ -220,7 +221,7 @@ class JobDocument:
         return self.accelerator if own is None else own
 
     def check(self) -> None:
-        """Raise for a document that can never run.
+        """Raise BadInput for a document that can never run.
 
         Raises:
             ImpossibleBounds: no replica count satisfies ``replicas``.
@@ -424,7 +425,7 @@ def _check_process(command: Sequence[str], environment: Mapping[str, str | Secre
 
 
 def check_name(field: str, name: str) -> None:
-    """Raise for a text that cannot be the name of a job or project.
+    """Raise BadInput for a text that cannot be the name of a job or project.
 
     Raises:
         BadInput: the name cannot be used; the message names ``field``.

@@ -10,7 +10,7 @@ from brain.types.recommendation import Prediction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """A quantity with its 90 % band; the name of the field that holds it gives the unit."""
+    """A quantity with its 90 % band; the name of the field has the unit."""
 
     value: float
     low: float
@@ -19,7 +19,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateQuestion:
-    """The fields of a request for an estimate, beside the job document."""
+    """The fields of a request for an estimate, in addition to the job document."""
 
     #: Work of the whole run; at most one is set. None: the document's work, else that of similar
     #: jobs.
@@ -39,7 +39,7 @@ class EstimateQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimilarJob:
-    """A job on which the answer rests, or would rest if it were more alike."""
+    """A job on which the answer is based, or would be based if it were more similar."""
 
     job: JobId
     name: str
@@ -61,7 +61,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeEstimate:
-    """The needs of one size on one kind of accelerator; None is unknown."""
+    """The needs of one size on one kind of accelerator; None means unknown."""
 
     accelerator: str
     replicas: int

@@ -1,13 +1,11 @@
-"""The explanation of a decision: its reasons, for a change or for none."""
+"""The explanation of a decision for or against a change."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One measured or predicted fact on which a decision rests: a label, and a value with its
-    unit.
-    """
+    """One measured or predicted fact behind a decision: a label, and a value with its unit."""
 
     label: str
     value: str
@@ -15,7 +13,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """A size that was considered and not taken."""
+    """A size that was considered but not chosen."""
 
     replicas: int
     #: Predicted change of throughput against the present size; 0.34 is 34 % more. None: unknown.
@@ -25,7 +23,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The reasons of a decision, in the order in which a person reads them."""
+    """The reasons for a decision, in the order in which a person reads them."""
 
     #: Machine-readable kind of the reason: ``scales-well``, ``stale-telemetry`` …
     code: str

@@ -1,7 +1,7 @@
-"""The time that a replica has to end after a request: one setting, ``checkpoint.graceSeconds``.
+"""The time that a replica has to end after a request: the setting ``checkpoint.graceSeconds``.
 
-A replica that is asked to leave trains on to a safe point, then its workers get the signal and
-their grace. A scaler that waits for less would cut the grace short.
+A replica that must leave keeps training until a safe point. Then its workers get the signal, and
+have the grace period to exit. A scaler has to wait at least this long.
 """
 
 #: Default seconds that a script has to save and exit after the signal; torchrun has the same.
@@ -15,7 +15,7 @@ MOST_SECONDS = 86_400.0
 
 
 def leave_seconds(grace_seconds: float | None = None) -> float:
-    """Return the seconds that a replica may take from the request to leave until it is gone.
+    """Return the seconds that a replica may take to end after the request to leave.
 
     >>> leave_seconds(), leave_seconds(120)
     (55.0, 145.0)

@@ -100,9 +100,7 @@ class Intent(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCopy:
-    """A job whose authoritative copy is an object of a cluster, as its scaler reports it to
-    Brain.
-    """
+    """A job that is an object of a cluster, as its scaler reports it to Brain."""
 
     #: Document as it would be submitted, camelCase; without environment, which stays in the
     #: cluster.
@@ -165,8 +163,8 @@ class Job:
 
     @property
     def resources(self) -> Resources:
-        """Return the amounts of each replica by the standing target; at generation 0, those of
-        the document.
+        """Return the amounts of each replica by the present target; at generation 0, those of the
+        document.
         """
         return self.document.resources if self.amounts is None else self.amounts
 

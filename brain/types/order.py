@@ -1,4 +1,4 @@
-"""The order of a list, and the position in the list after which its next page begins."""
+"""The order of a list, and the position in the list at which its next page begins."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Place = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order by fields such as ``document.name``; the last of them tell any two rows apart."""
+    """An order by fields such as ``document.name``; the last fields distinguish any two rows."""
 
     fields: tuple[str, ...]
     descending: bool = True

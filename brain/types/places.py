@@ -1,5 +1,5 @@
-"""Paths of sockets and files through which programs on one machine communicate; each program
-computes the same path.
+"""Paths of the sockets and files through which programs on one machine communicate; each program
+computes the same paths.
 """
 
 from hashlib import sha256
@@ -13,9 +13,9 @@ SOCKET_PATH_BYTES: Final = 100
 def probe_socket(home: str, uid: int) -> str:
     """Return the path of the socket at which a machine's collector receives the probes' samples.
 
-    ``$BRAIN_HOME/collector/probe.sock``, or, if that is too long for a socket's path,
-    the same name in ``/tmp/brain-<uid>-<hash of home>/``. ``home`` is absolute and resolved;
-    the process that binds it creates the directory with mode 0700.
+    The path is ``$BRAIN_HOME/collector/probe.sock``, or, if that is too long for a socket, the same
+    name in ``/tmp/brain-<uid>-<hash of home>/``. ``home`` is absolute and resolved; the process
+    that binds it creates the directory with mode 0700.
 
     >>> probe_socket("/home/ada/.brain", 1000)
     '/home/ada/.brain/collector/probe.sock'
@@ -31,6 +31,8 @@ def short_socket(path: str, home: str, uid: int) -> str:
 
 
 def local_socket(path: str, home: str, uid: int) -> str:
-    """Return the name of ``path`` in the short directory of ``home``, which no machine shares."""
+    """Return the name of ``path`` in the short directory of ``home``; this directory is local to
+    the machine.
+    """
     hashed = sha256(home.rstrip("/").encode()).hexdigest()[:12]
     return f"/tmp/brain-{uid}-{hashed}/{path.rsplit('/', 1)[-1]}"

@@ -82,7 +82,7 @@ class PlanKind(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The result of comparing a promise with the measurement."""
+    """The result of the comparison of a promise with the measurement."""
 
     KEPT = "kept"
     FELL_SHORT = "fell short"
@@ -169,19 +169,19 @@ class ScalePlan:
 
     @property
     def active(self) -> bool:
-        """True if the plan may still change the job."""
+        """Return True if the plan may still change the job."""
         return self.state in ACTIVE
 
     @property
     def restores(self) -> bool:
-        """Return True if the plan only brings back an earlier target, so that it promises
-        nothing.
-        """
+        """Return True if the plan only restores an earlier target, and so promises nothing."""
         return self.kind in (PlanKind.ROLLBACK, PlanKind.RESTORE)
 
     @property
     def judged(self) -> PlanVerdict | None:
-        """Return the verdict of the plan's measurement, whatever followed; None before it."""
+        """Return the verdict of the plan's measurement, even if the plan was rolled back later;
+        None before it.
+        """
         if self.outcome.verdict is None:
             return None
         return PlanVerdict.RESTORED if self.restores else PlanVerdict(self.outcome.verdict)
@@ -193,13 +193,13 @@ class ScalePlan:
 
     @property
     def changes_batch(self) -> bool:
-        """Return True if the plan also gives the script another batch."""
+        """Return True if the plan also changes the script's batch size."""
         return self.target.batch not in (None, self.current.batch)
 
     @property
     def in_place(self) -> bool:
-        """Return True if the plan changes only the amounts of replicas or their batch, so that no
-        world has to change.
+        """Return True if the plan changes only the amounts or batch size of replicas, so that no
+        new world is formed.
         """
         same = self.current.replicas == self.target.replicas
         same = same and alike(self.current.roles, self.target.roles)

@@ -28,7 +28,9 @@ class FreezeScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freeze:
-    """A freeze: plans of its scope are not applied; healing and deciding go on."""
+    """A freeze: Brain applies no plans of its scope, but still decides and replaces failed
+    replicas.
+    """
 
     scope: FreezeScope
     #: Project name or job id; empty for ``all``.

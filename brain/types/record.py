@@ -9,7 +9,9 @@ from brain.types.job import JobId
 
 
 class Role(StrEnum):
-    """The role of a token, which determines the routes it may use (table in ``brain.api.auth``)."""
+    """The role of a token, which determines the routes that it may use (table in
+    ``brain.api.auth``).
+    """
 
     VIEWER = "viewer"
     SUBMITTER = "submitter"
@@ -22,7 +24,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """The person or program that sends a request: the name and the role of the token."""
+    """The person or program that sends a request: name and role of the token."""
 
     name: str
     role: Role
@@ -47,7 +49,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """An event; ``id`` rises, and an SSE client resumes from it."""
+    """An event; ``id`` increases, and a client of the event stream resumes after it."""
 
     #: Id, assigned by the store; 0 before.
     id: int = 0
@@ -64,7 +66,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """An action with its author, target and reason; appended, never changed."""
+    """An action with its author, target and reason; entries are only appended, never changed."""
 
     #: Id, assigned by the store; 0 before.
     id: int = 0

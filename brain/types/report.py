@@ -11,7 +11,7 @@ from brain.types.resources import NodeName
 
 
 class Grade(StrEnum):
-    """The grade of a reservation compared with the use: from wasteful over good to short."""
+    """The grade of a reservation compared with the use: wasteful, good, tight or short."""
 
     GOOD = "good"
     #: Reserved: more than advised, and more than twice as much.
@@ -50,7 +50,7 @@ class ResourceLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleNode:
-    """Replicas on one node that were idle lately."""
+    """Replicas on one node that were idle recently."""
 
     node: NodeName
     role: str

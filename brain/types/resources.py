@@ -1,4 +1,4 @@
-"""Amounts of CPU, memory and accelerators, as a replica needs and a node offers them."""
+"""Amounts of CPU, memory and accelerators that a replica needs or a node offers."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,9 +42,7 @@ class Resources:
         )
 
     def loosest(self, other: "Resources") -> "Resources":
-        """Return, for each resource, the larger of the two limits; 0 means no limit, so it is the
-        largest.
-        """
+        """Return, for each resource, the larger of the two limits; 0 means no limit and wins."""
         cpu = (self.cpu_millis, other.cpu_millis)
         memory = (self.memory_bytes, other.memory_bytes)
         return Resources(
@@ -54,9 +52,7 @@ class Resources:
         )
 
     def copies_within(self, capacity: "Resources") -> int | None:
-        """Return the number of times that this amount fits into ``capacity``; None for an amount
-        of nothing.
-        """
+        """Return how many times this amount fits into ``capacity``; None if the amount is empty."""
         needs = [
             (self.cpu_millis, capacity.cpu_millis),
             (self.memory_bytes, capacity.memory_bytes),
@@ -68,7 +64,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node as its scaler last described it."""
+    """A node, as its scaler last reported it."""
 
     name: NodeName
     pool: PoolName

@@ -56,7 +56,7 @@ def is_group(name: str) -> bool:
 
 
 def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
-    """Raise for roles of a document with which no parameter-server training can begin.
+    """Raise BadInput for roles with which parameter-server training cannot begin.
 
     Raises:
         BadInput: the roles cannot be used; the message names field, value and remedy.
@@ -104,7 +104,7 @@ def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
 
 
 def check_groups(groups: Mapping[str, RoleSize]) -> None:
-    """Raise for groups of a document that no replica can be started for.
+    """Raise BadInput for groups of which no replica can be started.
 
     Raises:
         BadInput: the groups cannot be used; the message names field, value and remedy.
@@ -143,7 +143,7 @@ def check_groups(groups: Mapping[str, RoleSize]) -> None:
 
 
 def check_resources(asked: Resources, field: str) -> None:
-    """Refuse negative amounts in a document.
+    """Raise BadInput for negative amounts in a document.
 
     Raises:
         BadInput: the message names the amount in ``field``.
@@ -179,7 +179,7 @@ def ordered(roles: Mapping[str, RoleSize]) -> Roles:
 
 
 def ranked(roles: Roles) -> Roles:
-    """Return the roles that follow from ranks: those without the groups."""
+    """Return the roles that are assigned by rank: all except the groups."""
     return tuple((name, size) for name, size in roles if not is_group(name))
 
 
@@ -190,7 +190,7 @@ def others(roles: Roles) -> int:
 
 def role_at(rank: int, roles: Roles) -> str:
     """Return the role of a rank in a job without groups. Rank 0 always trains, because its steps
-    and saves count for all.
+    and saves represent the world.
 
     >>> [role_at(rank, (("chief", RoleSize()), ("ps", RoleSize(replicas=2)))) for rank in range(4)]
     ['chief', 'ps', 'ps', 'worker']
@@ -225,9 +225,7 @@ def alike(one: Roles, other: Roles) -> bool:
 
 
 def leading(members: Iterable[_Member]) -> list[_Member]:
-    """Return the members whose end ends the job: the chief, else the workers of all groups;
-    servers never end.
-    """
+    """Return the members whose end ends the job: the chief, else the workers of all groups."""
     found = list(members)
     chiefs = [each for each in found if each.role == CHIEF]
     return chiefs or [each for each in found if each.role not in NAMED]

@@ -1,4 +1,4 @@
-"""Accelerator-hours that Brain's plans saved, from measurements."""
+"""Accelerator-hours that Brain's plans saved, computed from measurements."""
 
 from dataclasses import dataclass
 from datetime import datetime

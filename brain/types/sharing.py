@@ -28,7 +28,7 @@ class ProjectShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolShares:
-    """The division of a pool among projects, as a person writes it (YAML or JSON, camelCase
+    """The rules that divide a pool among projects, as a person writes them (YAML or JSON, camelCase
     keys).
     """
 
@@ -36,7 +36,7 @@ class PoolShares:
     projects: Mapping[str, ProjectShare] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raise for shares that can never be kept.
+        """Raise BadInput for shares that no pool can satisfy.
 
         Raises:
             BadInput: a share cannot be used; the message names field, value and remedy.
@@ -60,7 +60,7 @@ class PoolShares:
                 )
 
     def check_capacity(self, capacity: int, unit: str) -> None:
-        """Raise for guarantees that a pool of ``capacity`` cannot keep together.
+        """Raise BadInput for guarantees that exceed a pool of ``capacity``.
 
         Raises:
             BadInput: the sum of the guarantees is more than the pool has.
@@ -92,9 +92,7 @@ class StoredPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
-    """A configuration that a job could have had instead, with the utility and cost that it would
-    have.
-    """
+    """A configuration that a job could have got instead, with its utility and cost."""
 
     accelerator: str
     replicas: int
@@ -129,7 +127,7 @@ class JobShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRound:
-    """One division of a pool among its jobs, with the proof of how good it is."""
+    """One division of a pool among its jobs, with a bound on the utility of any better one."""
 
     pool: PoolName
     decided_at: datetime
@@ -152,5 +150,7 @@ class PoolRound:
 
     @property
     def gap(self) -> float:
-        """Return the share of the utility that a better division could add: 0.001 is 0.1 %."""
+        """Return the share of the utility that a better division could add at most: 0.001 is 0.1
+        %.
+        """
         return max(0.0, self.bound - self.value) / max(abs(self.bound), 1e-12)

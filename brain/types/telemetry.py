@@ -1,8 +1,8 @@
 """Samples: measurements of steps, saves, machines and replicas, each with its time and origin.
 
-Every sample carries ``source`` (random per process start) and ``measured_at`` (strictly
-rising per source); the pair is its identity. Sequence numbers only count gaps. ``measured_at``
-is of the sender's clock until a store has it, then of the service's (``brain.clocks``).
+Every sample carries ``source`` (random per process start) and ``measured_at`` (strictly rising per
+source); the pair is its identity. Sequence numbers only serve to count gaps. ``measured_at`` is on
+the sender's clock until it is stored, then on the service's (``brain.clocks``).
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,9 @@ SHARDED = "parameters are sharded"
 
 
 class Phase(StrEnum):
-    """The phase of the worker in a window; only ``training`` is fitted, no phase is dropped."""
+    """The phase of the worker in a window; models are fitted only to ``training``, but no sample is
+    dropped.
+    """
 
     WARMUP = "warmup"
     TRAINING = "training"
@@ -143,7 +145,7 @@ class StorageReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaReading:
-    """The use by one replica's processes at one instant."""
+    """The resource use of one replica's processes at one instant."""
 
     replica: int
     cpu_millis: int
@@ -157,7 +159,7 @@ BEGAN_ANEW = "began anew"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSample:
-    """A reading of one machine, and of one job's processes on it."""
+    """A reading of one machine, and of one job's processes on the machine."""
 
     job: JobId
     source: SourceId

@@ -1,4 +1,4 @@
-"""Worlds: the desired world of a job, the observed one, and the replicas."""
+"""Worlds: the desired world of a job, the observed world, and the replicas."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ UNFIT = timedelta(hours=1)
 class DesiredWorld:
     """The world that a job should have: the present target, and a plan in progress.
 
-    The coordinator long-polls it (ETag = generation and version) and keeps the last answer
-    on disk. No program pushes it.
+    The coordinator long-polls it (ETag = generation and version), and keeps the last answer on
+    disk.
     """
 
     v: int = 1
@@ -63,7 +63,7 @@ class DesiredWorld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCheckpoint:
-    """The state of a replica's checkpoints in memory that are not on storage yet."""
+    """The state of a replica's checkpoints that are in memory and not on storage yet."""
 
     #: Time of the oldest save that is not on storage; None: all are.
     ahead_since: datetime | None = None
@@ -130,7 +130,9 @@ class WorldEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldReport:
-    """A coordinator's report about the world; idempotent by (epoch, event)."""
+    """A coordinator's report about the world; a repeated report (same epoch and event) changes
+    nothing.
+    """
 
     v: int = 1
     job: JobId
@@ -158,7 +160,7 @@ class WorldReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The latest world of a job as its coordinator reported it."""
+    """The latest world of a job, as its coordinator reported it."""
 
     job: JobId
     epoch: int
@@ -183,7 +185,7 @@ class World:
 
     @property
     def processes(self) -> int:
-        """The number of processes in the world: its WORLD_SIZE."""
+        """Return the number of processes in the world: its WORLD_SIZE."""
         return sum(member.processes for member in self.members)
 
 
@@ -210,7 +212,7 @@ class ReplicaExit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One replica as its scaler observes it. Ids are never reused."""
+    """One replica, as its scaler observes it. Ids are never reused."""
 
     id: int
     role: str = WORKER
@@ -252,7 +254,7 @@ class ReplicaEnd:
 
 
 class Ended(Protocol):
-    """The fields that ``unfit_nodes`` reads of a replica that has ended."""
+    """The fields of an ended replica that ``unfit_nodes`` reads."""
 
     @property
     def id(self) -> int: ...
@@ -268,8 +270,8 @@ _Replica = TypeVar("_Replica", bound=Ended)
 
 
 def unfit_nodes(replicas: Iterable[_Replica], now: datetime) -> Mapping[NodeName | None, _Replica]:
-    """Return the nodes that a job left as sick or slow within ``UNFIT``, each with the last replica
-    that left it; None stands for the unnamed node of a single machine.
+    """Return the nodes that a job left within ``UNFIT`` because they were sick or slow, each with
+    the last replica that left it; None stands for the unnamed node of a single machine.
     """
     left = [each for each in replicas if each.unfit and each.ended_at is not None]
     left.sort(key=lambda each: each.id)
@@ -278,7 +280,7 @@ def unfit_nodes(replicas: Iterable[_Replica], now: datetime) -> Mapping[NodeName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaReport:
-    """All replicas of a job that a scaler knows, and those that it cannot place."""
+    """All replicas of a job that a scaler knows, and those for which it has no room."""
 
     v: int = 1
     job: JobId

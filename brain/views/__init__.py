@@ -1,7 +1,8 @@
-"""The shapes of the API's answers, which UI, CLI and SDK share.
+"""The shapes of the API's answers, which the UI, the CLI and the client library share.
 
-Words, like ``brain.types``: standard library only, so that the client can parse answers beside
-a job. ``brain.api`` builds these from the stores; the OpenAPI document describes them.
+This package uses only the standard library, like ``brain.types``, so that the client can parse
+answers next to a job. ``brain.api`` builds these values from the stores; the OpenAPI document
+describes them.
 """
 
 from brain.views.cluster import NodeLeft, NodeView, PoolView, Series, SeriesPoint, WorkerView

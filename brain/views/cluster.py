@@ -29,7 +29,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
-    """A worker's step time beside the times of the other workers."""
+    """A worker's step time, and the times of the other workers for comparison."""
 
     rank: int
     replica: int
@@ -43,7 +43,7 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLeft:
-    """A job that left a node as sick or slow, and keeps off it for a while."""
+    """A job that left a node because the node was sick or slow, and avoids the node for a while."""
 
     job: JobId
     job_name: str
@@ -54,7 +54,7 @@ class NodeLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A node and what is reserved on it."""
+    """A node and the resources reserved on it."""
 
     name: NodeName
     pool: PoolName

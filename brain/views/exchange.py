@@ -1,4 +1,4 @@
-"""Shapes that every route shares: pages, requests, tokens, problems."""
+"""Shapes that all routes share: pages, requests, tokens, problems."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,9 +23,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateRequest:
-    """A job that does not run yet and the questions about it: the body of ``POST
-    jobs:estimate``.
-    """
+    """A job that does not run yet, and questions about it: the body of ``POST jobs:estimate``."""
 
     #: The document as it would be submitted, camelCase.
     document: Mapping[str, Any]
@@ -34,7 +32,7 @@ class EstimateRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeRequest:
-    """A person's or program's plan: ``POST jobs/{job}/plans``."""
+    """A request of a person or program for a plan: ``POST jobs/{job}/plans``."""
 
     replicas: int
     why: str = ""
@@ -48,8 +46,8 @@ class ResizeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEdit:
-    """The wanted amounts, size and batch of a job: the body of ``PATCH jobs/{job}``; None leaves a
-    field as it is.
+    """The requested amounts, size and batch size of a job: the body of ``PATCH jobs/{job}``; None
+    leaves a field unchanged.
     """
 
     #: Amounts of each replica of the role; without a role, of each replica whose role has no
@@ -134,7 +132,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """The state of the service: ``GET /api/v1/health``, for the doctor and the UI's footer."""
+    """The state of the service: ``GET /api/v1/health``, for ``brain doctor`` and the dashboard."""
 
     version: str
     started_at: datetime

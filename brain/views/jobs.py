@@ -23,8 +23,9 @@ from brain.views.exchange import Problem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Something to know beside a state: ``Straggler``, ``Hung``, ``LeftNode`` …; of a cluster's
-    object, the reason of what is not as it should be: ``NeverFits`` …"""
+    """A fact about a job in addition to its state, such as ``Straggler``, ``Hung`` or ``LeftNode``.
+    For an object of a cluster it is also a problem of the object, such as ``NeverFits``.
+    """
 
     kind: str
     reason: str
@@ -32,7 +33,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryView:
-    """How far a job's checkpoints in memory are ahead of storage."""
+    """The time and bytes by which a job's checkpoints in memory are ahead of storage."""
 
     #: Seconds since the oldest save that is not on storage; 0: all saves are.
     ahead_seconds: float
@@ -45,7 +46,7 @@ class MemoryView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """A group of a job; ``worker`` has the replicas outside the other groups."""
+    """A group of a job; ``worker`` stands for the replicas outside the other groups."""
 
     name: str
     #: Replicas in the latest world, and in the desired world.
@@ -58,7 +59,7 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job with its observations, as lists and the head of its page show it."""
+    """A job with its observations, as lists and the head of the job's page show it."""
 
     id: JobId
     name: str
@@ -140,7 +141,7 @@ class JobsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """The outcome for one of several jobs: the job as it is now, or the reason why it was not
+    """The outcome for one of several jobs: the changed job, or the reason why it was not
     changed.
     """
 
@@ -205,7 +206,7 @@ class PlanView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """The model's answer for one size."""
+    """The model's prediction for one size."""
 
     replicas: int
     prediction: Prediction | None
@@ -217,7 +218,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """The model's curve over the sizes a job may have."""
+    """The model's predictions for all sizes that a job may have."""
 
     current: int
     recommended: int

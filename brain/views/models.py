@@ -9,7 +9,7 @@ from brain.types.recommendation import Prediction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A promise of throughput, and what was measured afterwards."""
+    """A promise of throughput, and the later measurement."""
 
     job: JobId
     job_name: str
@@ -25,9 +25,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """The outcomes of promises, to compare with the share of nine in ten that 90 % bands
-    promise.
-    """
+    """The outcomes of promises, to compare with the promised share of nine in ten."""
 
     count: int
     #: Share of measurements inside their bands, and the 90 % interval of that share.
@@ -58,7 +56,9 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeTrial:
-    """Micro-batches whose measurement would improve the model of a size without a restart."""
+    """A micro-batch size whose measurement, without a restart, would improve the model for a
+    size.
+    """
 
     #: The size whose prediction is uncertain.
     replicas: int
@@ -91,7 +91,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestBatch:
-    """The batch with the most goodput at the present size, in examples, within the owner's
+    """The batch size with the most goodput at the present job size, in examples, within the owner's
     limits.
     """
 
@@ -107,7 +107,7 @@ class BestBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldBatch:
-    """The batch that a script receives if it asks for one (``batch.tune``), in examples."""
+    """The batch size that a script with ``batch.tune`` receives, in examples."""
 
     #: Examples per optimizer step over all workers, and how each worker makes them.
     examples: int
@@ -161,7 +161,7 @@ class ModelView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelsView:
-    """Promised against measured, over all jobs."""
+    """Promised and measured throughput over all jobs."""
 
     calibration: Calibrated | None
     #: Newest first.

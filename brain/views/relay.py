@@ -1,4 +1,4 @@
-"""Requests that need rights in a cluster, so the service passes them to the pool's scaler."""
+"""Requests that need permissions in a cluster, so the service passes them to the pool's scaler."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class LogsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRequest:
-    """A request to look up a replica's pod in the cluster itself, not in a copy."""
+    """A request to look up a replica's pod in the cluster itself, not in a cached copy."""
 
     job: JobId
     replica: int
@@ -43,7 +43,7 @@ class PodRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSeen:
-    """A replica's pod, as the cluster answered after the request."""
+    """A replica's pod, as the cluster reported it after the request."""
 
     #: True if the pod runs and nobody deleted it: then no later pod of its job was told to form a
     #: world by itself.
@@ -54,7 +54,7 @@ class PodSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalerRequest:
-    """A request with its id for the answer; exactly one of the kinds is set."""
+    """A request with an id for its answer; exactly one of the kinds is set."""
 
     id: str
     submit: SubmitRequest | None = None
@@ -73,7 +73,7 @@ class RelayedError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalerAnswer:
-    """An answer to a request, or a part of it."""
+    """An answer to a request, or one part of the answer."""
 
     #: Id of the created job; None after a dry run.
     job: JobId | None = None
