@@ -1,8 +1,8 @@
 """``brain-run``: a torchrun superset whose worlds change in seconds.
 
-Agents need ``httpx2`` and ``msgspec`` alone, never torch, and may run under another interpreter
-than the workers they start. Code inside a worker (``inject/``) uses the standard library alone,
-CPython 3.8 on.
+Agents need only ``httpx2`` and ``msgspec``, not torch, and may run under another interpreter than
+the workers. Code inside a worker (``inject/``) uses only the standard library and supports CPython
+3.8 and later.
 """
 
 import os

@@ -1,15 +1,15 @@
-"""Let Brain choose a script's batch: three lines in the script, the standard library alone.
+"""Let Brain choose a script's batch size, with three more lines in the script.
 
-    batch = Batch(32)                        # the batch if Brain chooses none
+    batch = Batch(32)                        # the batch size if Brain chooses none
     loader = DataLoader(data, batch_size=batch.local, ...)
     ...
         if step % 50 == 0 and batch.renew():  # at the same step in all ranks
             loader = DataLoader(data, batch_size=batch.local, ...)
 
 An optimizer step takes ``batch.accumulation`` micro-batches. The script multiplies the learning
-rate of its first batch by ``batch.learning_rate_scale``. Brain chooses the batch of a job with
-``batch.tune`` in its document, or ``--auto_tunning`` in its command; the batch of any other job
-never changes.
+rate of its first batch size by ``batch.learning_rate_scale``. Brain chooses the batch size of a job
+with ``batch.tune`` in its document, or ``--auto_tunning`` in its command. The batch size of any
+other job never changes. This module uses only the standard library.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """The batch of this worker in the present world: micro-batch, accumulation and learning-rate
-    factor.
+    """The batch size of this worker in the present world: micro-batch, accumulation and
+    learning-rate factor.
     """
 
     def __init__(
@@ -51,13 +51,15 @@ class Batch:
 
     @property
     def learning_rate_scale(self) -> float:
-        """Factor by which to multiply the learning rate that suits the first batch."""
+        """Factor by which to multiply the learning rate for the first batch size."""
         return self._split()[2]
 
     def renew(self) -> bool:
-        """Read the choice again; True if the batch differs from that of the last call.
+        """Read Brain's choice again; return True if the batch size differs from that of the last
+        call.
 
-        All ranks must call it at the same step: the choice that rank 0 reads holds for all ranks.
+        All ranks must call this method at the same step, because they all use the value that rank 0
+        reads.
         """
         self._chosen = _of_rank_0(self._read()) or self._chosen
         before, self._renewed = self._renewed, self._split()

@@ -1,18 +1,18 @@
 """``save`` and ``load``: checkpoints that are written to storage while training continues.
 
-    state = checkpoint.load() or {"step": 0}                 # newest that all ranks can have
+    state = checkpoint.load() or {"step": 0}                 # the newest available to all ranks
     ...
     checkpoint.save({"model": model.state_dict(), "step": step}, step)
 
 ``save`` returns once the state is in memory that belongs to the agent, so the state survives the
 script; the agent then writes it to storage and copies it to another host. ``save`` assumes that a
-state without DTensors is the same on every rank: one rank of each host keeps the state, which
-becomes ``<path>/step-<n>.pt`` for plain ``torch.load``. Of a state with DTensors (FSDP2) every rank
-keeps its pieces; the state becomes the directory ``<path>/step-<n>`` of plain
-``torch.distributed.checkpoint``, and loads at any world size.
+state without DTensors is the same on every rank: one rank of each host keeps the state, which is
+stored as ``<path>/step-<n>.pt`` and can be read by plain ``torch.load``. If the state has DTensors
+(FSDP2), every rank keeps its pieces. Such a state is stored as the directory ``<path>/step-<n>`` in
+the format of ``torch.distributed.checkpoint``, and can be loaded at any world size.
 
-Without an agent (plain Python, torchrun) ``save`` writes both kinds to storage atomically; nothing
-else differs. Only the functions import torch, not this module.
+Without an agent (plain Python, torchrun) ``save`` writes both kinds to storage atomically. The
+functions import torch when they are called; this module does not.
 """
 
 import contextlib
@@ -47,9 +47,9 @@ __all__ = ["load", "save", "step"]
 def save(
     state: Mapping[str, Any], step: int, path: str | None = None, *, storage: bool = True
 ) -> None:
-    """Keep ``state`` as the checkpoint of ``step``. Every rank must call this function.
+    """Store ``state`` as the checkpoint of ``step``. Every rank must call this function.
 
-    ``storage=False`` keeps the state in memory and on the other host only. With
+    With ``storage=False``, the state stays only in memory and on another host. With
     ``--save_at_breakpoint`` the agent still writes it to storage when a worker fails.
 
     Raises:
@@ -76,9 +76,10 @@ def save(
 def load(
     path: str | None = None, *, into: dict[str, Any] | None = None, weights_only: bool = True
 ) -> dict[str, Any] | None:
-    """Return the newest state that every rank can load, or None. Every rank must call ``load``.
+    """Return the newest state that every rank can load, or None. Every rank must call this
+    function.
 
-    A state in pieces is loaded ``into`` a state of the same shape with DTensors, which is returned.
+    A state with DTensors is loaded ``into`` a state of the same shape, which is returned.
 
     Raises:
         Unavailable: no agent has some piece of the state.

@@ -1,4 +1,4 @@
-"""This machine's addresses: where others reach an agent."""
+"""The addresses under which other machines reach this one."""
 
 import socket
 
@@ -27,7 +27,8 @@ def host(local_addr: str | None, endpoint: str) -> str:
 
 
 def towards(endpoint: str) -> str:
-    """Return this machine's address as seen from the endpoint; loopback if the endpoint is.
+    """Return this machine's address on the route to the endpoint; loopback if the endpoint is
+    loopback.
 
     Raises:
         BadInput: there is no route to the endpoint.

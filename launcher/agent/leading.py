@@ -1,4 +1,4 @@
-"""Lets an agent be the coordinator: start it, publish its address, and step down."""
+"""Starts an agent's work as coordinator, publishes its address, and ends this work."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ class CoordinatorRole:
         self._running: asyncio.Task[None] | None = None
 
     def begin(self) -> bool:
-        """Coordinate, if it is this agent's turn; return True if this agent begins now."""
+        """Start to coordinate if it is this agent's turn; return True if this agent starts now."""
         if self.coordinator is not None or not self._search.claim():
             return False
         self.coordinator = self._coordinate()
@@ -35,7 +35,7 @@ class CoordinatorRole:
         return True
 
     def led(self, lead: messages.Lead) -> None:
-        """Follow another coordinator of the same job if its world is later."""
+        """Follow another coordinator of the same job if its world has a higher epoch."""
         if self.coordinator is not None and self.coordinator.yields_to(lead):
             self._search.leader = lead.coordinator
 
@@ -47,7 +47,7 @@ class CoordinatorRole:
             self._search.stood_down()
 
     async def let_go(self) -> None:
-        """Stop coordinating, because the job is over or a successor shall coordinate."""
+        """Stop coordinating, because the job is over or another agent takes over."""
         if self.coordinator is None or self._running is None:
             return
         if self.coordinator.over:
@@ -58,10 +58,10 @@ class CoordinatorRole:
         self._search.leadership.leave()
 
     async def keep_home(self, lead: Callable[[], messages.Lead | None]) -> None:
-        """Keep new agents able to find this agent while it coordinates.
+        """Make sure that new agents can find this agent while it coordinates.
 
         The agent listens where new agents look, or else sends its address to the agent that listens
-        there. Otherwise an agent that returns to that address would start the job again. ``lead``
+        there. Otherwise an agent that restarts at that address would start the job again. ``lead``
         returns the message for new agents; None while there is no world yet.
         """
         while True:

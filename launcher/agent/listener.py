@@ -1,11 +1,11 @@
-"""The addresses at which an agent answers."""
+"""The addresses at which an agent accepts connections."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 
 class AgentListener:
-    """Servers of one agent; each connection is answered by a task."""
+    """The servers of one agent; a separate task handles each connection."""
 
     def __init__(
         self, answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -15,7 +15,7 @@ class AgentListener:
         self._answering: set[asyncio.Future[None]] = set()
 
     async def listen(self, host: str | None, port: int) -> asyncio.Server:
-        """Answer at one more address, until ``close``.
+        """Accept connections at one more address, until ``close``.
 
         Raises:
             OSError: the address is not this machine's, or is taken.

@@ -91,7 +91,7 @@ class AgentMembership:
 
     @property
     def last(self) -> WorldDocument | None:
-        """Return the last world that this agent was a member of."""
+        """Return the last world of which this agent was a member."""
         return self._worker_group.last
 
     @property
@@ -146,7 +146,9 @@ class AgentMembership:
             await self._worker_group.close()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection to this agent: as coordinator, or by naming the coordinator."""
+        """Serve a connection to this agent: as the coordinator, or by sending the coordinator's
+        address.
+        """
         connection = Connection(reader, writer)
         try:
             hello = await connection.receive(
@@ -402,7 +404,9 @@ class AgentMembership:
             loop.add_signal_handler(signum, self.leave, signum)
 
     def leave(self, signum: signal.Signals) -> None:
-        """Leave with notice; a second call ends the agent at once."""
+        """Announce that this agent leaves, and leave at a safe point; a second call ends the agent
+        immediately.
+        """
         if self.leaving is not None:
             self._hurry.set()
         self.leaving = self._worker_group.signum = signum
@@ -414,7 +418,7 @@ class AgentMembership:
 
     @property
     def coordinates(self) -> bool:
-        """True if this agent coordinates the job, or did so last."""
+        """True if this agent coordinates the job, or did so until the end."""
         return self._leading.coordinator is not None
 
     def give_up(self, reason: str) -> None:

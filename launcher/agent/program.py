@@ -240,7 +240,9 @@ def _brain(intent: ReplicaIntent) -> Brain | None:
 
 
 def pod_question(intent: ReplicaIntent) -> "Callable[[float], Awaitable[PodSeen]] | None":
-    """Return the question to the cluster if the replica's pod stays; None without pod or Brain."""
+    """Return the function that asks the cluster if the replica's pod stays; None without a pod or
+    without Brain.
+    """
     brain = None if intent.place_file is None else _brain(intent)
     if brain is None:
         return None
@@ -361,10 +363,12 @@ def by_hand(
     continuity: Continuity | None = None,
     worker_group: Callable[..., WorkerGroup] = WorkerGroup,
 ) -> AgentMembership:
-    """Make the ``AgentMembership`` of an agent that no scaler started; the first one coordinates.
+    """Build the ``AgentMembership`` of an agent that no scaler started; the first such agent
+    coordinates.
 
-    ``scratch`` is a directory for this agent alone; ``rank`` is the GROUP_RANK asked for. Setting
-    ``warned`` suspends the job. ``worker_group`` makes the object that runs the workers.
+    ``scratch`` is a directory for this agent alone; ``rank`` is the requested GROUP_RANK. If
+    ``warned`` is set, the job is suspended. ``worker_group`` makes the object that runs the
+    workers.
 
     Raises:
         BadInput: the endpoint cannot be reached from this machine.

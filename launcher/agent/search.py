@@ -1,4 +1,4 @@
-"""Find the coordinator of an agent's job by asking its candidates in the order of succession."""
+"""The search for the coordinator of an agent's job, which tries the candidates in order."""
 
 import asyncio
 import math
@@ -20,7 +20,7 @@ _WELCOME_SECONDS, _SUSPECT_WELCOME_SECONDS = 4.0, 0.25
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A coordinator that let this agent in."""
+    """A coordinator that accepted this agent."""
 
     connection: Connection
     welcome: messages.Welcome
@@ -31,7 +31,7 @@ Answer = Found | messages.Refused | bool
 
 
 class Search:
-    """A search for the coordinator; it remembers silent agents, and agents that others named."""
+    """A search for the coordinator, which remembers silent agents and agents that others named."""
 
     def __init__(
         self,
@@ -59,7 +59,9 @@ class Search:
         self._unseated = ""
 
     async def look(self, *, own: bool) -> Answer:
-        """Ask the agents that may coordinate; with ``own`` this agent does, and asks itself."""
+        """Try the agents that may coordinate; with ``own``, this agent coordinates and connects to
+        itself.
+        """
         if own:
             return await self._introduce(self._address)
         answer = await self._ask([a for a in self._candidates() if a not in self._silent])
@@ -74,7 +76,7 @@ class Search:
         return False if isinstance(found, bool) else found
 
     async def look_again(self) -> Answer:
-        """Ask silent agents again if this agent cannot take over from them."""
+        """Try silent agents again if this agent cannot take over from them."""
         return await self._ask([a for a in self._candidates() if a in self._silent])
 
     def claim(self) -> bool:
@@ -92,19 +94,21 @@ class Search:
             return False
 
     def arrived(self) -> None:
-        """Forget silent and named agents, since this agent now follows a coordinator."""
+        """Forget silent and named agents, because this agent now follows a coordinator."""
         self._silent.clear()
         self.leader, self.taken, self._strayed = "", False, False
 
     def turned_away(self, since: float) -> None:
-        """Note since when the coordinator of this agent has been silent."""
+        """Store the time since which this agent's coordinator has been silent."""
         self._silent[self.following] = since
         if (last := self._last()) is not None:
             self._silent[last.coordinator] = since
         self._strayed = True
 
     def stood_down(self) -> None:
-        """Note that this agent stopped coordinating; any agent may do so now, even out of turn."""
+        """Store that this agent stopped coordinating; from now on any agent may coordinate, even
+        out of turn.
+        """
         self.leadership.leave()
         self._silent.clear()
         self._strayed = True
@@ -117,8 +121,8 @@ class Search:
         return list(dict.fromkeys([*named, *self.leadership.candidates(self._last())]))
 
     async def tell_home(self, lead: messages.Lead) -> None:
-        """Send the address of this agent, as coordinator, to the agent that listens where new
-        agents ask.
+        """Send this agent's address, as that of the coordinator, to the agent that listens at the
+        job's endpoint.
         """
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):

@@ -75,7 +75,8 @@ def fixed_desired_world(config: LaunchConfig, patience_seconds: float) -> Desire
 
 
 def last_desired_world(fixed: DesiredWorld, last: WorldDocument | None) -> DesiredWorld | None:
-    """Return the last world's desired world, for a coordinator without word from Brain.
+    """Return the desired world of the last world, for a coordinator that has heard nothing from
+    Brain.
 
     ``fixed`` is the job's own desired world; its patience for lost replicas is Brain's default.
     """
@@ -98,22 +99,22 @@ def join_seconds(config: LaunchConfig) -> float:
 def lease_seconds(config: LaunchConfig) -> float:
     """Return the seconds that an agent may be silent.
 
-    That is as many missed keep-alives as ``--rdzv-conf`` says. Where it gives only the interval,
-    torchrun's default of three keep-alives applies.
+    This is the interval of keep-alives times the allowed number of missed ones, both from
+    ``--rdzv-conf``. If only the interval is given, torchrun's default of three applies.
 
-    Heartbeats come twice a second, whatever ``--rdzv-conf`` says. A lease shorter than three
-    heartbeats would take every hiccup for a dead network.
+    Heartbeats come twice a second, whatever ``--rdzv-conf`` sets. With a lease shorter than three
+    heartbeats, each short delay would look like a dead network.
     """
     attempts = _rendezvous(config, "keep_alive_max_attempt", 3.0)
     return max(1.5, attempts * _rendezvous(config, "keep_alive_interval", 1.0))
 
 
 def alone_seconds(config: LaunchConfig) -> float:
-    """Return the seconds that an agent back at the endpoint waits before it forms a world.
+    """Return the seconds that an agent, restarted at the endpoint, waits before it forms a world.
 
-    In that time a world that lost its coordinator can find the agent. The wait is 0 s if there are
-    too few agents for two worlds. The other agents need a lease to be sure that the coordinator is
-    gone; on loopback they know at once.
+    In this time a world that lost its coordinator can find the agent. The wait is 0 s if there are
+    too few agents for two worlds. Other agents wait for a lease to be sure that the coordinator has
+    ended; on loopback they know immediately.
     """
     if not config.rdzv_endpoint or 2 * config.nodes_min > config.nodes_max:
         return 0.0

@@ -1,4 +1,4 @@
-"""The command line as torchrun reads it: flags, the workers' command after them, Slurm's variables.
+"""Parsing of the command line: torchrun's flags, the workers' command, and Slurm's variables.
 
 flags        every flag of the installed torchrun, and brain-run's own
 entrypoint   the command that workers run

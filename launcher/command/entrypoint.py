@@ -1,8 +1,9 @@
 """Parse a job's command into the argument vector of one worker process.
 
 A job's command may begin with a launcher (``torchrun``, ``brain-run``, ``dlrover-run``, ``python -m
-torch.distributed.run``): then this module reads the launcher's flags, and workers run the rest. The
-command may be ``python script …`` or ``python -m module …``; any other command runs unchanged.
+torch.distributed.run``): then this module parses the launcher's flags, and workers run the rest.
+The command may also be ``python script …`` or ``python -m module …``; any other command runs
+unchanged.
 """
 
 import os
@@ -52,7 +53,7 @@ class Entrypoint:
 def parse_command(
     argv: Sequence[str], environment: Mapping[str, str], directory: str | None = None
 ) -> Entrypoint:
-    """Understand the command of a job document, as it would be run in ``directory``.
+    """Parse the command of a job document as if it ran in ``directory``.
 
     Raises:
         BadInput: there is no command, a program or script does not exist (the message names its

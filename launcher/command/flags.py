@@ -1,6 +1,6 @@
 """The command line of ``brain-run``: flags of the installed torchrun, dlrover-run's, and its own.
 
-torch is not imported: ``torchrun.description`` knows the flags of its torchrun.
+This module does not import torch: ``torchrun.description`` has the flags of the installed torchrun.
 """
 
 import argparse
@@ -192,7 +192,9 @@ IDLE_TORCHRUN: Mapping[str, tuple[Any, str]] = {
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises instead of exiting, because job documents are parsed, too."""
+    """An argument parser that raises an error instead of exiting, because it also parses job
+    documents.
+    """
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(message, field="command")
@@ -317,7 +319,7 @@ _BACKENDS = frozenset({"static", "c10d", "brain", "dlrover-master"})
 
 
 def warnings(options: Mapping[str, Any]) -> list[str]:
-    """Return one sentence per flag that was given and has no effect."""
+    """Return one sentence for each given flag that has no effect."""
     reasons = {f.dest: (f.names[0], _nothing(f), f.idle) for f in DLROVER if f.idle}
     reasons |= {
         dest: (f"--{dest.replace('_', '-')}", default, why)
@@ -337,7 +339,7 @@ def warnings(options: Mapping[str, Any]) -> list[str]:
 
 
 def strange(torchrun: Torchrun, options: Mapping[str, Any]) -> list[str]:
-    """Return one sentence per given flag that only a torch newer than this program has."""
+    """Return one sentence for each given flag that exists only in a newer torch."""
     known = {flag.dest for flag in shipped().flags}
     return [
         f"{flag.names[0]} of torchrun {torchrun.version} is not known here yet: it has no effect"
@@ -371,7 +373,7 @@ def _add(group: argparse._ArgumentGroup, flag: Flag, environment: Mapping[str, s
 
 
 def comma_separated(value: str) -> list[str]:
-    """Split at commas; a double comma stands for one comma that does not split.
+    """Split at commas; a double comma is a comma inside an element.
 
     >>> comma_separated("apple,or,,ange")
     ['apple', 'or,ange']

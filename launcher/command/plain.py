@@ -23,8 +23,8 @@ def wanted(environment: Mapping[str, str]) -> bool:
 def command(
     interpreter: str, arguments: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[list[str], str]:
-    """Return torchrun's command line for brain-run's, and a sentence that names the flags left out
-    because torchrun lacks them.
+    """Return the command line for torchrun, and a sentence that names the flags that torchrun lacks
+    and that were left out.
 
     Raises:
         BadInput: there is no torchrun beside ``interpreter``.

@@ -1,4 +1,5 @@
-"""Slurm: a job step's environment as flags of ``brain-run``, and its warning before the time limit.
+"""Slurm: ``brain-run`` flags from a job step's environment, and Slurm's warning before the time
+limit.
 
 ``srun brain-run …`` runs one agent on each node of a step. srun(1) describes the variables under
 OUTPUT ENVIRONMENT VARIABLES, and scontrol(1) the host expressions under ``show hostlist``.
@@ -95,9 +96,10 @@ def first_host(hosts: str) -> str:
 
 
 def options_for(step: SlurmStep | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flags from the step's environment for those that the command line leaves out.
+    """Return flags, derived from the step's environment, that the command line leaves out.
 
-    A step of several nodes with one task on each is one world: all agents meet on the first node.
+    A step of several nodes with one task on each forms one world, whose agents meet on the first
+    node.
     """
     if step is None or step.nodes < 2 or step.tasks != step.nodes or not step.first_host:
         return {}
@@ -119,7 +121,7 @@ def options_for(step: SlurmStep | None, options: Mapping[str, Any]) -> dict[str,
 
 
 def advice(step: SlurmStep | None, options: Mapping[str, Any]) -> str:
-    """Return advice if each task of the step would be a job of its own; else an empty string."""
+    """Return advice if each task of the step would be a separate job; else an empty string."""
     if step is None or step.tasks == step.nodes or _meets(options):
         return ""
     each = step.tasks // max(1, step.nodes)
@@ -130,7 +132,7 @@ def advice(step: SlurmStep | None, options: Mapping[str, Any]) -> str:
 
 
 def requeue(step: SlurmStep) -> str:
-    """Have Slurm start the job again; return the reason if it refuses, else an empty string."""
+    """Let Slurm start the job again; return the reason if Slurm refuses, else an empty string."""
     command = ["scontrol", "requeue", str(step.job)]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=_REQUEUE_SECONDS)

@@ -1,6 +1,7 @@
 """Exchange with Brain: receive the desired world, report observed worlds.
 
-Both work while Brain is away: the last desired world is on disk, and reports wait there in order.
+Both work while Brain is unreachable: the last desired world is on disk, and reports wait there in
+order.
 """
 
 import asyncio
@@ -58,8 +59,8 @@ class FixedDesiredWorld:
 
 
 class SuspendWhenWarned:
-    """``--nnodes``, until a warning comes that this machine will soon be taken away. Then the
-    desired world is that the job is suspended at its next safe point.
+    """The desired world ``--nnodes``, until a warning says that this machine will be taken away
+    soon. Then the job is to be suspended at its next safe point.
     """
 
     def __init__(self, desired: DesiredWorld, warned: asyncio.Event) -> None:
@@ -81,9 +82,7 @@ class _Service:
 
 
 def service_url(home: str, given: str) -> str:
-    """Return the URL at which this machine's service listens; ``given`` if ``service.json`` is
-    missing.
-    """
+    """Return the URL of this machine's service; return ``given`` if ``service.json`` is missing."""
     try:
         found = replica.read(Path(home) / "service.json", _Service)
     except (BadInput, OSError):
@@ -92,9 +91,9 @@ def service_url(home: str, given: str) -> str:
 
 
 class Brain:
-    """A client that sends one operation after the other.
+    """A client that sends one request after the other.
 
-    It reads URL and token again after each failure, since the service may have come back on
+    It reads URL and token again after each failure, because the service may have restarted on
     another port.
     """
 
@@ -121,7 +120,9 @@ class Brain:
 
 
 class DesiredByBrain:
-    """Desired worlds from Brain, by long poll; a copy on disk serves while Brain is away."""
+    """Desired worlds from Brain, by long poll; while Brain is unreachable, the last copy on disk is
+    used.
+    """
 
     def __init__(
         self, brain: Brain, job: str, place: JobPlace, last: DesiredWorld | None = None
@@ -130,7 +131,9 @@ class DesiredByBrain:
         self._brain, self._job, self._place, self._last = brain, job, place, last
 
     async def follow(self, tell: Callable[[DesiredWorld], None]) -> None:
-        """Pass each desired world to ``tell``, for ever; while Brain is away, the last one."""
+        """Pass each desired world to ``tell``, until cancelled; while Brain is unreachable, pass
+        the last one.
+        """
         try:
             await self._follow(tell)
         finally:  # cancelled: another agent coordinates, or the job is over
@@ -187,7 +190,9 @@ class DesiredByBrain:
 
 
 class Reports:
-    """Reports of observed worlds to Brain: in order, each once, even if either side restarts."""
+    """Reports of observed worlds to Brain, which are sent in order and exactly once, even if either
+    side restarts.
+    """
 
     def __init__(self, directory: Path, brain: Brain | None) -> None:
         directory.mkdir(exist_ok=True)
@@ -200,7 +205,7 @@ class Reports:
         self._note_empty()
 
     def put(self, report: WorldReport) -> Path | None:
-        """Keep a report until Brain has it; return its file, or None if the job has no Brain.
+        """Store a report until Brain has it; return its file, or None if the job has no Brain.
 
         Raises:
             OSError: the report cannot be written, and waits in memory alone.
@@ -217,7 +222,7 @@ class Reports:
         return path
 
     async def deliver(self) -> None:
-        """Send waiting reports for ever, until cancelled."""
+        """Send waiting reports, until cancelled."""
         try:
             await self._deliver()
         finally:

@@ -1,9 +1,9 @@
-"""Pauses of an agent in a cluster, and the cluster's word that nobody took its place meanwhile.
+"""Handles pauses of an agent in a cluster: it asks the cluster if others have replaced the agent.
 
-A cluster may delete a paused pod by force and start others, or Slurm may requeue a job whose nodes
-are silent. The new agents form a world of their own; the paused agent cannot know that. After a
-pause that outlasts a lease, the agent therefore renews no lease and forms no world before the
-cluster has said that its pod, or its job step, stays.
+A cluster may delete a paused pod by force and start other pods, or Slurm may requeue a job whose
+nodes are silent. The new agents form another world; the paused agent cannot know this. So after a
+pause that is longer than a lease, the agent renews no lease and forms no world until the cluster
+confirms that its pod, or its job step, stays.
 """
 
 import asyncio
@@ -22,9 +22,10 @@ _WAITS = "held: this agent was paused; workers wait for proof that no other worl
 
 
 class Continuity:
-    """Whether this process ran without a pause that others may have taken for its end.
+    """True while this process had no pause after which others may have replaced it.
 
-    ``denied`` is set once the cluster said that this agent does not stay: it must end at once.
+    ``denied`` is set once the cluster answers that this agent does not stay; the agent must then
+    end immediately.
     """
 
     def __init__(
@@ -51,12 +52,12 @@ class Continuity:
 
     @property
     def asks(self) -> bool:
-        """True if there is somebody to ask after a pause."""
+        """True if the cluster can be asked after a pause."""
         return self._ask is not None
 
     @property
     def broken(self) -> bool:
-        """True from the end of a pause until the cluster has said that this agent stays."""
+        """True from the end of a pause until the cluster confirms that this agent stays."""
         now = self._clock()
         if self._ask is not None and now - self._looked_at > self._pause_seconds:
             self._broken_at = now
@@ -66,12 +67,14 @@ class Continuity:
         return self._broken_at is not None
 
     def followed(self, sent_at: float) -> None:
-        """Note that a coordinator renewed the lease in answer to a heartbeat of ``sent_at``."""
+        """Store that a coordinator renewed the lease in response to a heartbeat of ``sent_at``."""
         if self.broken and self._broken_at is not None and sent_at > self._broken_at:
             self._broken_at = None
 
     async def keep(self, coordinates: Callable[[], bool]) -> None:
-        """Look at the clock for ever, and ask after a pause while this agent ``coordinates``."""
+        """Watch the clock until cancelled; after a pause, ask the cluster if this agent
+        ``coordinates``.
+        """
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if self.broken and coordinates() and not self.denied.is_set():

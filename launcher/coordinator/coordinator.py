@@ -1,6 +1,6 @@
 """The agent of a job that forms worlds: it listens, asks ``membership``, and acts.
 
-A successor loses no fact: the world document, the ledger and the reports are on disk before the
+Its successor has all facts: the world document, the ledger and the reports are on disk before the
 coordinator acts, and agents report the workers that they run.
 """
 
@@ -37,7 +37,7 @@ _PROOF_SECONDS = 0.1
 
 
 class Coordinator:
-    """The coordinator of a job: ``accept`` takes connections, ``run`` ends with the job."""
+    """The coordinator of a job: ``accept`` takes connections, ``run`` returns when the job ends."""
 
     def __init__(
         self,
@@ -93,13 +93,14 @@ class Coordinator:
 
     @property
     def over(self) -> bool:
-        """True if the job ends, so that this coordinator has no successor."""
+        """True if the job has ended, so that this coordinator needs no successor."""
         return self._journal.ledger.over is not None
 
     async def run(self) -> None:
-        """Form worlds until the job is over and all its agents know it.
+        """Form worlds until the job is over and all its agents have been informed.
 
-        Forming also ends when another agent coordinates, or when it is cancelled.
+        This method also returns when another agent becomes the coordinator, or when it is
+        cancelled.
         """
         self._it.recover(self._last)
         self._shards.begin()
@@ -147,7 +148,9 @@ class Coordinator:
         await self._peers.serve(hello, connection, epoch=self._journal.ledger.epoch, taken=taken)
 
     def yields_to(self, lead: messages.Lead) -> bool:
-        """Stand down if ``lead`` names the coordinator of a later world; return True if it does."""
+        """Stop coordinating if ``lead`` names the coordinator of a later world; return True if it
+        does.
+        """
         later = lead.coordinator != self._it.terms.address and lead.epoch > self._epoch
         if later and not self.over:
             self._deposed = True
@@ -183,7 +186,7 @@ class Coordinator:
             peer.connection.send(messages.Halt(epoch=hello.epoch, grace_seconds=0))
 
     def heard(self, peer: Peer, message: messages.Message) -> None:  # noqa: C901  one case each
-        """Take an agent's message, and decide again if the message may change a decision."""
+        """Handle an agent's message, and decide again if the message may change a decision."""
         match message:
             case messages.Heartbeat():
                 peer.connection.send(self._heartbeats.answer(peer, message))
@@ -224,9 +227,10 @@ class Coordinator:
                     self._changed.set()
 
     def left(self, peer: Peer, proved: bool) -> None:
-        """Note that an agent is gone; its workers end with it, or when their lease runs out.
+        """Store that an agent is gone; its workers end with it, or when their lease expires.
 
-        An agent that is silent on loopback is proved to be gone, too: no network lies between.
+        A silent agent on loopback is also proved to be gone, because there is no network in
+        between.
         """
         self._checking.left(peer.replica)
         self._hanging.left(peer.replica)

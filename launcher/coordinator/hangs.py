@@ -1,4 +1,6 @@
-"""Looks at a quiet world now and then, asks its agents for stack dumps, and reports the finding."""
+"""Examines a quiet world from time to time, requests stack dumps from its agents, and reports the
+finding.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +30,7 @@ _ATTACHED, _CHARACTERS = 8, 8000
 
 
 class HangWatch:
-    """One coordinator's search for hangs; ``watch`` runs for ever."""
+    """One coordinator's search for hangs; ``watch`` runs until cancelled."""
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class HangWatch:
         self._answered = asyncio.Event()
 
     async def watch(self) -> None:
-        """Look for hangs for ever, until cancelled."""
+        """Search for hangs until cancelled."""
         if self._terms is None:
             await asyncio.Event().wait()
             return
@@ -67,7 +69,7 @@ class HangWatch:
             await self._look(self._terms)
 
     def heard(self, replica: int, message: "messages.Looked") -> None:
-        """Take an agent's stack dumps."""
+        """Store an agent's stack dumps."""
         if message.epoch == self._epoch and replica in self._asked:
             self._asked.discard(replica)
             self._looks.extend(message.looks)
@@ -179,7 +181,7 @@ class HangWatch:
 
 
 def seen(monitor: WorldMonitor) -> list[rules.RankObserved]:
-    """Return the progress in heartbeats of each worker that has not ended."""
+    """Return the progress, from heartbeats, of each worker that has not ended."""
     ended = {exit.rank for exit in monitor.exits}
     return [_rank(each, offset) for each, offset in monitor.progress if each.rank not in ended]
 
@@ -190,7 +192,7 @@ def finding(
     monitor: WorldMonitor,
     step: int | None,
 ) -> Diagnosis:
-    """Build the finding about a world that stands still."""
+    """Build the finding about a world that makes no progress."""
     by_rank: Mapping[int, inspection.StackLook] = {look.rank: look for look in looks}
     blamed = inspection.culprits(looks, quiet.suspects)
     rank = blamed[0] if blamed else None

@@ -1,8 +1,8 @@
-"""Leader election: the agent that holds the leadership coordinates.
+"""Leader election: the agent with the leadership coordinates.
 
-On one machine the leadership is a lock that the kernel frees with its holder, and a file that names
-the holder. Elsewhere it is the endpoint that every agent was given, then the lowest surviving rank
-of the last world.
+On one machine the leadership is a lock, which the kernel releases when its holder ends, and a file
+that names the holder. On several machines the agent at the endpoint leads at first, and later the
+lowest surviving rank of the last world.
 """
 
 import asyncio
@@ -33,18 +33,19 @@ class Leadership(Protocol):
     """An agent's means to find the coordinator, or to become it."""
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return addresses to ask, best first; the agent's own if it is its turn to coordinate."""
+        """Return addresses to try, in order; the agent's own address if it is its turn to
+        coordinate.
+        """
         ...
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return more addresses to ask once this agent was out of touch: any agent may coordinate
-        then.
+        """Return further addresses to try if this agent was cut off, because any agent may
+        coordinate then.
         """
         ...
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """Become the coordinator, which answers at ``address``; return False if another agent
-        coordinates.
+        """Become the coordinator at ``address``; return False if another agent coordinates.
 
         ``hung``: the holder has been silent for so long that its workers have ended.
 
@@ -54,7 +55,7 @@ class Leadership(Protocol):
         ...
 
     def holds(self) -> bool:
-        """True while this agent holds the leadership that it claimed; asked before each act."""
+        """True while this agent has the leadership that it claimed; checked before each action."""
         ...
 
     async def gone(
@@ -64,13 +65,13 @@ class Leadership(Protocol):
         ...
 
     def near(self, address: str) -> bool:
-        """True if no network lies between here and ``address``: an agent there that is silent
-        beyond its lease is gone.
+        """True if there is no network between this agent and ``address``, so an agent there that is
+        silent for longer than its lease has ended.
         """
         ...
 
     def settle(self) -> None:
-        """Note that this agent listens at ``home``."""
+        """Store that this agent listens at ``home``."""
         ...
 
     @property
@@ -89,8 +90,9 @@ class Leadership(Protocol):
 class LocalLeadership:
     """Leadership on one machine: ``replicas/<job>/coordinator.lock`` and ``coordinator.json``.
 
-    A holder that hangs keeps the lock. A successor then writes the file with the next ``term``.
-    Before each action the old holder reads the file, sees that it was replaced, and follows.
+    A holder that hangs keeps the lock. A successor then writes the file with the next ``term``. The
+    old holder reads the file before each action, sees that it was replaced, and follows the
+    successor.
     """
 
     def __init__(self, place: JobPlace) -> None:
@@ -102,7 +104,9 @@ class LocalLeadership:
         self._seen: tuple[int, int] | None = None
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """Address of the coordinator that wrote ``coordinator.json``; empty if there is none."""
+        """Return the address of the coordinator that wrote ``coordinator.json``; empty if there is
+        none.
+        """
         found = self._find()
         return () if found is None else (found.address,)
 
@@ -111,9 +115,7 @@ class LocalLeadership:
         return ()
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """Take the lock; or write the next term, if the holder hangs or the lock is another
-        agent's.
-        """
+        """Take the lock; if the holder hangs or another agent has the lock, write the next term."""
         try:
             return self._claiming.take() and self._claim(address, epoch, hung=hung)
         except OSError as full:
@@ -149,7 +151,9 @@ class LocalLeadership:
     async def gone(
         self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
     ) -> frozenset[int]:
-        """Return the members whose own lock is free; all members once the lease expired."""
+        """Return the members whose own lock is free; once the lease has expired, return all
+        members.
+        """
         alive = self._place.alive
         return frozenset(m.replica for m in members if lease_expired or not alive(m.replica))
 
@@ -158,7 +162,7 @@ class LocalLeadership:
         return True
 
     def settle(self) -> None:
-        """Do nothing: leadership is always settled here."""
+        """Do nothing, because new agents read ``coordinator.json``."""
 
     @property
     def home(self) -> str:
@@ -166,7 +170,7 @@ class LocalLeadership:
         return ""
 
     def leave(self) -> None:
-        """Release the lock and note that in the file, since this process may continue for a
+        """Release the lock, and write this to the file, because this process may continue for a
         while.
         """
         if self._mine is not None and self.holds():
@@ -209,7 +213,7 @@ class SoleLeadership:
         return True
 
     def settle(self) -> None:
-        """Do nothing: leadership is always settled here."""
+        """Do nothing, because there are no other agents."""
 
     @property
     def home(self) -> str:
@@ -217,11 +221,11 @@ class SoleLeadership:
         return ""
 
     def leave(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing, because there is no lock."""
 
 
 class EndpointLeadership:
-    """``--rdzv-endpoint``: the agent that can listen there coordinates, until a world exists.
+    """``--rdzv-endpoint``: the agent that can listen there coordinates until a world exists.
 
     ``mine`` is this agent's own address; ``bound`` is True if that address is the endpoint.
     """
@@ -249,22 +253,24 @@ class EndpointLeadership:
         return [a for a in dict.fromkeys([*after[:_ASKED], self._endpoint]) if a != self._mine]
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """Let the agent at the endpoint lead first; later, agents claim the leadership by rank."""
+        """Let the agent at the endpoint lead first; later, the agents claim the leadership in the
+        order of rank.
+        """
         return self._bound or epoch > 0
 
     def holds(self) -> bool:
-        """Return True: only members that follow another agent could tell otherwise."""
+        """Return True, because only messages from members can show that another agent leads."""
         return True
 
     async def gone(
         self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
     ) -> frozenset[int]:
-        """Return members that refuse connections, and members on loopback that hang.
+        """Return the members that refuse connections, and the members on loopback that hang.
 
-        Members on other machines are asked between two calls of this method. While this agent is
-        out of touch, the death of a member on another machine proves nothing: the member may have
-        been in a newer world, with agents that are unknown here. Only the agent at the endpoint,
-        where such a world would report, takes a refusal as proof after a while.
+        Connections to other machines are tried between two calls of this method. While this agent
+        is cut off, a refused connection to another machine proves nothing: the member may have been
+        in a newer world, with agents that are unknown here. Only the agent at the endpoint, to
+        which such a world would report, accepts a refusal as proof after a while.
         """
         here = socket.gethostname()
         others = [m for m in members if m.address != self._mine]
@@ -295,11 +301,11 @@ class EndpointLeadership:
         return False
 
     def near(self, address: str) -> bool:
-        """Return True if ``address`` is reached without any network."""
+        """Return True if ``address`` is reached without a network."""
         return on_loopback(address)
 
     def settle(self) -> None:
-        """Note that this agent listens at the endpoint."""
+        """Store that this agent listens at the endpoint."""
         self._bound = True
 
     @property

@@ -1,4 +1,6 @@
-"""The coordinator's side of ``--network-check``: a few rounds, then nodes to leave out and why."""
+"""The coordinator's side of ``--network-check``: a few rounds, and then the nodes to leave out,
+with reasons.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -45,11 +47,11 @@ class NetworkChecks:
         return not self._passed
 
     def skip(self) -> None:
-        """Check nothing: a world has run already, so its nodes are known, and busy."""
+        """Check nothing, because a world has run already, so its nodes are known and busy."""
         self._passed = True
 
     def heard(self, replica: int, message: messages.Checked) -> None:
-        """Take an agent's measurement."""
+        """Store an agent's measurement."""
         if message.round == self._round and replica in self._asked:
             self._measured[replica] = message.measured
             self._heard.set()

@@ -1,11 +1,11 @@
-"""Hard links that keep a checkpoint until the next world has loaded it.
+"""Pins: second names that keep a checkpoint until the next world has loaded it.
 
 A script that starts from the beginning, instead of loading its checkpoint, may overwrite or delete
-it. If the script renames new checkpoints into place, a pin is a hard link beside the checkpoint
-(the link keeps the old content), else a copy. A checkpoint that is still in memory is pinned by a
-hard link to the file that it becomes on storage. Pins are named ``.brain-pin-<job>-<name>.pin``, so
-that no pattern for checkpoints finds them. The pin of a directory is one level higher where it can
-be: scripts read every name beside such a checkpoint as a step.
+it. If the script renames new checkpoints into place, a pin is a hard link next to the checkpoint,
+which keeps the old content; otherwise it is a copy. If a checkpoint is still in memory, the hard
+link points to the file that will be on storage. Pins are named ``.brain-pin-<job>-<name>.pin``, so
+that no pattern for checkpoints matches them. The pin of a directory is one level higher if
+possible, because scripts take every name next to such a checkpoint for a step.
 """
 
 import errno
@@ -24,7 +24,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 
 
 class CannotPin(Unavailable):
-    """A checkpoint cannot be kept; the change is held for this reason."""
+    """Raised if a checkpoint cannot be kept; the change is held for this reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,8 @@ def pin(path: str, *, job: str, replaced: bool) -> Pin:
 
 
 def pin_all(checkpoints: Mapping[str, bool], *, job: str) -> tuple[Pin, ...]:
-    """Keep all of several checkpoints, or none: path -> True if it was renamed into place.
+    """Keep all of several checkpoints, or none; return for each path True if it was renamed into
+    place.
 
     Raises:
         CannotPin: one cannot be kept.
@@ -82,7 +83,7 @@ def pin_all(checkpoints: Mapping[str, bool], *, job: str) -> tuple[Pin, ...]:
 def renew_all(kept: Iterable[Pin], *, job: str) -> tuple[Pin, ...]:
     """Pin files that a script has renamed into place since the last pin, while it saves and ends.
 
-    A file that was overwritten in place may be torn: for that one the earlier pin remains.
+    A file that was overwritten in place may be incomplete, so its earlier pin remains.
 
     Raises:
         CannotPin: a new one cannot be kept.
@@ -104,7 +105,7 @@ def put_back(kept: Iterable[Pin], *, job: str, keep: bool) -> None:
 
 
 def restore(kept: Pin) -> bool:
-    """Put the checkpoint back under its name; return False if it was unchanged there.
+    """Restore the checkpoint under its name; return False if it was unchanged.
 
     Raises:
         CannotPin: the checkpoint cannot be put back; the pin stays.
@@ -132,7 +133,7 @@ def restore(kept: Pin) -> bool:
 
 
 def unpin(kept: Pin) -> None:
-    """Remove the second name, if it is still there."""
+    """Remove the pin, if it still exists."""
     _remove(kept.kept)
 
 
@@ -151,7 +152,7 @@ def sweep(directories: Iterable[str], *, job: str, keep: Iterable[Pin] = ()) -> 
 
 
 def loads(kept: Pin, path: str, inode: int | None) -> bool:
-    """True if ``path`` (with ``inode``) is the pinned checkpoint, or a part of it."""
+    """True if ``path`` (with ``inode``) is the pinned checkpoint or a part of it."""
     if inode == kept.inode or (inode is None and links.real(path) == kept.path):
         return True
     return os.path.realpath(path).startswith(os.path.realpath(kept.path) + os.sep)
@@ -162,7 +163,9 @@ def _renamed_over(kept: Pin) -> bool:
 
 
 def directory_of(path: str) -> Path:
-    """Return the directory for the launcher's own files that go with the checkpoint at ``path``."""
+    """Return the directory for the launcher's own files that belong to the checkpoint at
+    ``path``.
+    """
     clean = Path(os.path.abspath(path))
     beside, above = clean.parent, clean.parent.parent
     higher = clean.is_dir() and above != beside and _may_rename(beside, above)

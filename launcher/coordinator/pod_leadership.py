@@ -1,4 +1,4 @@
-"""Leadership among pods: at first the eldest pod, as the scaler says, then the lowest rank."""
+"""Leadership among pods: at first the oldest pod, which the scaler names, then the lowest rank."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +10,10 @@ from launcher.values.config import WorldDocument
 
 
 class PodLeadership(EndpointLeadership):
-    """An endpoint that moves: a file names a live agent, which is or knows the coordinator.
+    """Leadership with a changing endpoint: a file names a live agent, which coordinates or knows
+    the coordinator.
 
-    An agent listens only at its own address, so there is no ``home`` to keep.
+    An agent listens only at its own address, so there is no ``home``.
     """
 
     def __init__(self, file: str, mine: str) -> None:
@@ -31,14 +32,16 @@ class PodLeadership(EndpointLeadership):
         return [each for each in super().others(last) if each]
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """Let the oldest agent lead first; later, agents claim the leadership by rank."""
+        """Let the oldest agent lead first; later, the agents claim the leadership in the order of
+        rank.
+        """
         self._look()
         return super().claim(address, epoch, hung=hung)
 
     async def gone(
         self, members: Sequence[Member], *, lease_expired: bool, in_touch: bool
     ) -> frozenset[int]:
-        """Return the replicas that the cluster, or their own machine, reports as gone."""
+        """Return the replicas that the cluster, or their own machine, reports as ended."""
         told = frozenset(read_place(self._file).gone)
         known = frozenset(member.replica for member in members if member.replica in told)
         rest = [member for member in members if member.replica not in known]
@@ -46,11 +49,11 @@ class PodLeadership(EndpointLeadership):
         return known | found
 
     def settle(self) -> None:
-        """Do nothing: a pod's only claim is its own address."""
+        """Do nothing, because a pod listens only at its own address."""
 
     @property
     def home(self) -> str:
-        """Return an empty string: the file names a live agent to new agents."""
+        """Return an empty string, because the file names a live agent to new agents."""
         return ""
 
     def _look(self) -> None:

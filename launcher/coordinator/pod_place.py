@@ -1,4 +1,4 @@
-"""A pod's place among the others, as the scaler writes it in a file of the pod."""
+"""A pod's position among the others, which the scaler writes into a file of the pod."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from brain.errors import BadInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPlace:
-    """The scaler's text on the pod, which appears in the pod's file."""
+    """The scaler's data about the pod, which appear in the pod's file."""
 
     #: host:port of the job's oldest live agent; empty if none has an address yet.
     endpoint: str = ""
@@ -20,7 +20,7 @@ class PodPlace:
 
 
 def read_place(file: Path) -> PodPlace:
-    """Read the scaler's present text; empty if there is no readable text."""
+    """Read the scaler's present data; empty if there is no readable file."""
     try:
         text = file.read_bytes()
     except OSError:

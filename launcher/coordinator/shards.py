@@ -1,7 +1,7 @@
-"""Serve shards from a coordinator: ``launcher.data.serving`` with a clock, messages and a file.
+"""Serves shards from a coordinator: ``launcher.data.serving`` with a clock, messages and a file.
 
-The ledgers are on disk before anything is answered, so a successor on this machine finds them.
-Agents hear of the ledgers after their heartbeats, so a successor on another machine finds them too.
+The ledgers are on disk before a request is answered, so a successor on this machine finds them.
+Agents receive the ledgers after their heartbeats, so a successor on another machine gets them, too.
 """
 
 import json
@@ -33,7 +33,7 @@ class _Books:
 class ShardServer:
     """The shards that one coordinator serves.
 
-    Call ``begin`` before any message is heard, and ``settle`` once all agents were heard.
+    Call ``begin`` before the first message, and ``settle`` once all agents have reported.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ShardServer:
         self._heard: set[int] = set()
 
     def begin(self) -> None:
-        """Continue from the ledgers on disk."""
+        """Load the ledgers from disk."""
         try:
             found = self._place.find("shards", _Books)
         except BadInput as torn:
@@ -65,20 +65,22 @@ class ShardServer:
 
     @property
     def settled(self) -> bool:
-        """True if questions are answered."""
+        """True if requests are answered."""
         return self._serving.settled
 
     @property
     def complete(self) -> bool:
-        """True if all connected agents have reported their knowledge."""
+        """True if all connected agents have reported what they know."""
         return all(peer.replica in self._heard for peer in self._peers)
 
     def settle(self) -> None:
-        """Begin to serve: every agent that may know older shards was heard, or is gone."""
+        """Start to answer requests, because every agent that may know newer facts has reported or
+        is gone.
+        """
         self._send(self._serving.settle(self._clock()))
 
     def heard(self, peer: Peer, message: messages.Asked | messages.Shared) -> None:
-        """Take an agent's message about shards."""
+        """Handle an agent's message about shards."""
         now = self._clock()
         if isinstance(message, messages.Shared):
             self._heard.add(peer.replica)
@@ -105,7 +107,7 @@ class ShardServer:
         self._send(self._serving.left(replica, self._clock()))
 
     def beat(self, peer: Peer) -> None:
-        """At an agent's heartbeat, let leases by time run out, and tell the agent the news."""
+        """At an agent's heartbeat, end expired leases, and send the agent what has changed."""
         if not self.settled or not self._serving.version:
             return
         now = self._clock()

@@ -1,5 +1,5 @@
-"""Derive ranks' step times from heartbeats; decide if leaving a slow replica out is worth a
-restart.
+"""Derives step times of ranks from heartbeats, and decides if leaving out a slow replica pays for
+the restart.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ _RESTART_SECONDS, _HORIZON_SECONDS = 30.0, 86_400.0
 
 @dataclass(slots=True)
 class Slowness:
-    """Step times since the last look. Make one per world."""
+    """Step times since the last look; each world needs a new object."""
 
     began: dict[int, Progress] = field(default_factory=dict)
     began_at: float = 0.0
@@ -30,7 +30,7 @@ class Slowness:
     def look(
         self, progress: Iterable[tuple[Progress, int, NodeName]], now: float, ratio: float
     ) -> slowness.SlowSuspect | None:
-        """Take progress from heartbeats; return a replica that has been slow for long enough."""
+        """Read progress from heartbeats; return a replica that has been slow for long enough."""
         here = list(progress)
         if not self.began or len(here) != len(self.began):
             self.began, self.began_at = {each.rank: each for each, _, _ in here}, now
@@ -68,7 +68,7 @@ def rank_time(
 def worth(
     slow: slowness.SlowSuspect, it: CoordinatorState, monitor: WorldMonitor, now: float
 ) -> str:
-    """Return why the world is faster without a replica; empty if it is not faster."""
+    """Return why the world would be faster without a replica; empty if it would not."""
     desired = it.desired
     if desired is None or not monitor.seen().saves.known:  # without a safe point all work would go
         return ""

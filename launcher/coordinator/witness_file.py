@@ -1,11 +1,11 @@
-"""The witness of a world: a file that one half can take when the halves do not hear each other.
+"""The witness of a world: a file that only one half can take if the two halves lose contact.
 
-The agent that coordinates writes ``.brain-witness-<job>-<epoch>-<random>`` beside the checkpoint.
-A half takes it by renaming it to ``<that name>.<replica>``: a file system renames a file once. If
-the file is lost, no half can take it, so a loss never lets two halves go on.
+The agent that coordinates writes ``.brain-witness-<job>-<epoch>-<random>`` next to the checkpoint.
+A half takes it by renaming it to ``<that name>.<replica>``, and only one rename can succeed. If the
+file is lost, no half can take it, so two halves never continue.
 
-Storage on a network may hang: each access has a thread of its own, and no access is waited for
-longer than its caller wants.
+Storage on a network may hang, so each access has a separate thread, and callers limit how long they
+wait.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class WitnessFile:
         self._asking: asyncio.Task[None] | None = None
 
     def begin(self, epoch: int) -> None:
-        """Note the beginning of a world, which has no witness yet."""
+        """Store that a world has begun, which has no witness yet."""
         self.seen = WitnessObserved(epoch=epoch)
 
     async def offer(self, checkpoint: str, *, job: str, epoch: int) -> None:
@@ -59,7 +59,7 @@ class WitnessFile:
         self.told(messages.Witness(epoch=epoch, path=path))
 
     def told(self, message: messages.Witness) -> bool:
-        """Take the coordinator's message about the witness; return True if this agent accepts it.
+        """Handle the coordinator's message about the witness; return True if this agent accepts it.
 
         A witness in force stays the witness of its world, as its coordinator promised.
         """
@@ -72,11 +72,11 @@ class WitnessFile:
         return True
 
     def refused(self, trouble: str) -> None:
-        """Note that a member does not see the file."""
+        """Store that a member does not see the file."""
         self._note(self.seen.path, trouble=trouble)
 
     async def look(self, message: messages.Witness) -> messages.Witnessed:
-        """Take the message, and answer if this agent sees the file."""
+        """Handle the message, and answer if this agent sees the file."""
         there = self.told(message)
         if there and not message.in_force:
             there = await _in_thread(lambda: os.path.lexists(message.path))
@@ -91,12 +91,12 @@ class WitnessFile:
         return messages.Witnessed(epoch=message.epoch, path=message.path, seen=there)
 
     def take(self, known: WitnessObserved, replica: int) -> None:
-        """Ask for the witness for the half that ``replica`` is in; the answer is noted."""
+        """Try to take the witness for the half of ``replica``; the result is stored."""
         self.seen = replace(known, asked=True)
         self._asking = asyncio.create_task(self._take(known.path, replica))
 
     async def forget(self) -> None:
-        """Remove the files of this agent, which no agent will ask for again."""
+        """Remove the files of this agent, which no agent needs any more."""
         names, self._names = self._names, []
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_FORGET_SECONDS):

@@ -1,8 +1,8 @@
-"""Data for worlds that change size: each epoch trains each example once, whatever the changes.
+"""Data for worlds that change size: each epoch trains on each example once, whatever the changes.
 
-Scripts use it through ``launcher.elastic``: ``Sampler`` is for indexed data that all ranks train in
-step, ``shards`` is for data that each worker takes at its own pace. Neither numpy nor torch is
-imported here, and agents import the few modules that they need by name.
+Scripts use it through ``launcher.elastic``: ``Sampler`` is for indexed data and ranks in lockstep,
+``shards`` is for data that each worker takes at its own pace. This package imports neither numpy
+nor torch, and agents import the few modules that they need by name.
 """
 
 from launcher.data.planning import Micro, plan, weight

@@ -1,4 +1,6 @@
-"""The shard client of a worker: it asks the agent, or, without ``brain-run``, its own ledger."""
+"""The shard client of a worker: it requests shards from the agent, or, without ``brain-run``, from
+a local ledger.
+"""
 
 import json
 import os
@@ -22,7 +24,7 @@ class Client(Protocol):
     world: int
 
     def ask(self, **body: Any) -> Mapping[str, Any]:
-        """Send a question, and wait for the answer.
+        """Send a request, and wait for the answer.
 
         Raises:
             BadInput: the question makes no sense.
@@ -37,7 +39,7 @@ class Client(Protocol):
 
 
 class Alone:
-    """A client with ledgers of this process alone."""
+    """A client with ledgers that only this process uses."""
 
     world = 0
 
@@ -54,7 +56,7 @@ class Alone:
 
 
 class ShardAsking:
-    """A client that asks through the agent's socket."""
+    """A client that uses the agent's socket."""
 
     def __init__(self, path: str, world: int) -> None:
         self.world, self._pid, self._number = world, os.getpid(), 0
@@ -92,7 +94,8 @@ class ShardAsking:
 
 @cache
 def client() -> Client:
-    """Return the client of this process: of the agent's socket, or without an agent a local one.
+    """Return the client of this process: one with the agent's socket, or a local one without an
+    agent.
 
     Raises:
         BadInput: there are several workers, and no agent to divide the shards.

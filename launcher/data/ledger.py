@@ -1,9 +1,9 @@
-"""The ledger of a dataset's shards: which are to do, being trained or done. Pure: no clock, no I/O.
+"""The ledger of a dataset's shards, each of which is to do, being trained or done. Pure.
 
-A dataset is cut into *shards*, ranges of examples. Each epoch goes through the shards in an order
-of its own. A shard that is given out is *doing* until its holder says that it is done. If the
-holder leaves or its lease runs out, the rest of the shard is to do again. So no example is lost,
-and while holders report what they did, no example is done twice.
+A dataset is divided into *shards*, ranges of examples. Each epoch has a different order of shards.
+A shard that is handed out is *doing* until its holder reports that it is done. If the holder leaves
+or its lease expires, the rest of the shard is *to do* again. So no example is lost, and if holders
+report their progress, no example is trained twice.
 """
 
 import math
@@ -30,25 +30,27 @@ _FIXED = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class ShardSpan:
-    """The examples from ``start`` up to ``stop`` of one epoch: a shard, or the rest of one."""
+    """The examples of one epoch from ``start`` up to ``stop``: a shard, or the rest of one."""
 
     epoch: int
     start: int
     stop: int
 
     def rest(self, trained: int | None) -> "tuple[ShardSpan, ...]":
-        """Return the rest of the span from example ``trained`` on; with None, the whole span."""
+        """Return the rest of the span, from example ``trained`` on; with None, return the whole
+        span.
+        """
         start = self.start if trained is None else max(self.start, trained)
         return (replace(self, start=start),) if start < self.stop else ()
 
     def plain(self) -> list[int]:
-        """Return the span as it is sent, and stored in checkpoints."""
+        """Return the span in the form that is sent, and stored in checkpoints."""
         return [self.epoch, self.start, self.stop]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardTerms:
-    """A dataset's identity, and the order in which its shards are given out."""
+    """A dataset's identity, and the order in which its shards are handed out."""
 
     name: str
     #: Examples.
@@ -78,7 +80,7 @@ class ShardTerms:
         return -(-self.size // self.shard)
 
     def check(self, other: "ShardTerms", *, where: str) -> None:
-        """Compare with terms of the same dataset from ``where``: data and order must be the same.
+        """Compare with the terms of the same dataset from ``where``; data and order must be equal.
 
         Raises:
             BadInput: the terms differ; the message names the difference.
@@ -122,7 +124,8 @@ class ShardLedger:
     def ask(
         self, holder: str, done: ShardSpan | None, now: float
     ) -> "tuple[ShardLedger, ShardSpan | None]":
-        """Mark ``done`` as trained, and give the holder the next shard; None if none is free now.
+        """Mark ``done`` as trained, and give the holder the next shard; None if none is available
+        now.
 
         A request that is repeated because its answer was lost gets the same answer.
 
@@ -136,14 +139,16 @@ class ShardLedger:
         return after._give(holder, now)
 
     def hand_back(self, holder: str, trained: int | None = None) -> "ShardLedger":
-        """Take back the shard of a holder that is gone and had trained all before ``trained``."""
+        """Take back the shard of a holder that is gone and had trained on all examples before
+        ``trained``.
+        """
         mine = self.doing.get(holder)
         if mine is None:
             return self
         return self._without(holder)._returned(mine.span.rest(trained))
 
     def lapse(self, now: float) -> "ShardLedger":
-        """Take back the shards whose leases have run out, so that other workers can get them."""
+        """Take back the shards whose leases have expired, so that other workers can get them."""
         after = self
         for holder, held in self.doing.items():
             if held.until <= now:
@@ -155,8 +160,8 @@ class ShardLedger:
     def claim(
         self, holder: str, held: ShardSpan | None, done: Sequence[ShardSpan], now: float
     ) -> "ShardLedger":
-        """Take over a holder's shard and progress as the holder reports them: it may know more than
-        this ledger.
+        """Take over a holder's shard and progress from its report, which may be newer than this
+        ledger.
         """
         after = self.hand_back(holder)
         for span in (*done, *(() if held is None else (held,))):
@@ -174,8 +179,8 @@ class ShardLedger:
         return replace(after, lapsed=frozenset())
 
     def state(self) -> dict[str, Any]:
-        """Return the ledger's state as plain values, for a checkpoint; the ledger is one that
-        ``cut`` returned.
+        """Return the ledger's state as plain values, for a checkpoint; the ledger must come from
+        ``cut``.
         """
         return {
             "v": _VERSION,
@@ -187,7 +192,8 @@ class ShardLedger:
 
     @classmethod
     def of(cls, terms: ShardTerms, state: Mapping[str, Any] | None) -> "ShardLedger":
-        """Build the ledger of a checkpoint; None gives the ledger before the first example.
+        """Build the ledger from a checkpoint's state; None gives the ledger before the first
+        example.
 
         Raises:
             BadInput: the checkpoint is of other data, or is not a ledger's.
@@ -206,7 +212,7 @@ class ShardLedger:
             return cls(terms, epoch=int(state["epoch"]), given=int(state["given"]), back=back)
 
     def dump(self) -> dict[str, Any]:
-        """Return the ledger as plain values for a successor, which restarts leases."""
+        """Return the ledger as plain values for a successor, which starts the leases again."""
         doing = {holder: held.span.plain() for holder, held in self.doing.items()}
         return {**self.state(), "terms": asdict(self.terms), "doing": doing}
 
@@ -302,7 +308,7 @@ class ShardLedger:
 
 @contextmanager
 def whole(name: str) -> Iterator[None]:
-    """Check that a state has all its fields, each of its type."""
+    """Check that a state has all its fields, each with the right type."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as bad:

@@ -1,7 +1,7 @@
-"""An epoch's order: a permutation of ``range(size)`` that is computed place by place.
+"""An epoch's order: a permutation of ``range(size)`` that is computed position by position.
 
 Nothing is stored or shuffled, so the order costs no memory and no start-up time. Every rank of
-every world finds the same example at the same place.
+every world finds the same example at the same position.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ _STIR = 0x9E3779B97F4A7C15
 class ExampleOrder:
     """The order of epoch ``epoch`` under ``seed``; with ``shuffle=False``, the data's own order.
 
-    A Feistel network over the next power of two, walked until it is back within the size: a
-    bijection whatever its round function is (Black and Rogaway, *Ciphers with arbitrary finite
-    domains*, 2002).
+    It is computed by a Feistel network over the next power of two, which is applied until the
+    result is below the size; this is a bijection for any round function (Black and Rogaway,
+    *Ciphers with arbitrary finite domains*, 2002).
     """
 
     def __init__(self, size: int, *, seed: int, epoch: int, shuffle: bool = True) -> None:

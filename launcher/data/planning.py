@@ -1,4 +1,4 @@
-"""Divide one global batch among ranks and into micro-batches, and weigh each micro-batch."""
+"""Divides one global batch among ranks and into micro-batches, and computes their weights."""
 
 from dataclasses import dataclass
 
@@ -22,10 +22,10 @@ def plan(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the sizes of each rank's micro-batches, in order; they sum up to ``global_batch``.
 
-    Ranks differ by one example at most, and all take the same number of micro-batches, because
-    they exchange gradients upon the last one. ``most_per_replica`` is the largest micro-batch, in
-    examples; with None a rank takes all its examples at once. If there are more ranks than
-    examples, some sizes are 0.
+    Ranks differ by one example at most, and all take the same number of micro-batches, because they
+    exchange gradients upon the last one. ``most_per_replica`` is the largest micro-batch, in
+    examples; with None a rank processes all its examples in one micro-batch. If there are more
+    ranks than examples, some sizes are 0.
 
     >>> plan(10, 3, 2)
     ((2, 2), (2, 1), (2, 1))
@@ -42,8 +42,8 @@ def plan(
 def weight(size: int, global_batch: int, world: int) -> float:
     """Return the weight of a micro-batch of ``size``: ``size * world / global_batch``.
 
-    A rank backpropagates ``weight * mean(losses)`` for each of its micro-batches, and their sum is
-    averaged over the ranks, as DDP does it::
+    A rank backpropagates ``weight * mean(losses)`` for each of its micro-batches, and DDP averages
+    the sum over the ranks::
 
         1/world * sum_rank sum_micro (size * world / global_batch) * (1/size * sum_i grad_i)
             = 1/global_batch * sum_i grad_i

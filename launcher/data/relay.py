@@ -1,6 +1,6 @@
-"""The agent's side of shards: it relays requests, and remembers enough for the next coordinator.
+"""The agent's side of shards: it relays requests, and stores what the next coordinator needs.
 
-No sockets here: ``launcher.data.shard_socket`` has them.
+The sockets are in ``launcher.data.shard_socket``.
 """
 
 import json
@@ -42,7 +42,7 @@ class _Worker:
 
 
 class ShardRelay:
-    """All workers of one agent that ask for shards, or did so lately."""
+    """All workers of one agent that request shards, or did so recently."""
 
     def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}
@@ -50,19 +50,19 @@ class ShardRelay:
         self._books = messages.Shared(version=0, books=b"{}")
 
     def asks(self, holder: str, number: int, body: Mapping[str, Any]) -> messages.Asked:
-        """Return the message that asks the coordinator, and remember it until it is answered."""
+        """Return the message to the coordinator, and store it until it is answered."""
         worker = self._workers.setdefault(holder, _Worker())
         worker.asked[number] = body
         return _asked(holder, number, body)
 
     def trained(self, holder: str, name: str, at: int) -> None:
-        """Note that a worker has trained everything before ``at`` of its shard."""
+        """Store that a worker has trained on everything before ``at`` in its shard."""
         worker = self._workers.get(holder)
         if worker is not None and name in worker.opened:
             worker.opened[name].at = at
 
     def answered(self, message: messages.Answered) -> Mapping[str, Any] | None:
-        """Return the body of the coordinator's answer; None if no worker waits for that answer."""
+        """Return the body of the coordinator's answer; None if no worker waits for it."""
         worker = self._workers.get(message.holder)
         asked = None if worker is None else worker.asked.pop(message.number, None)
         if worker is None or asked is None:
@@ -73,7 +73,7 @@ class ShardRelay:
         return body
 
     def shared(self, message: messages.Shared) -> None:
-        """Keep the coordinator's ledgers, and drop the local facts that these already include."""
+        """Store the coordinator's ledgers, and drop local facts that these already include."""
         self._books = message
         for holder, worker in list(self._workers.items()):
             for name, opened in list(worker.opened.items()):
@@ -84,7 +84,7 @@ class ShardRelay:
                 del self._workers[holder]
 
     def parted(self, holder: str) -> messages.Asked | None:
-        """Note that a worker is gone; None if it never asked."""
+        """Store that a worker is gone; return None if it never sent a request."""
         worker = self._workers.get(holder)
         if worker is None:
             return None
@@ -93,8 +93,8 @@ class ShardRelay:
         return self.asks(holder, 0, {"do": "part", "at": at})
 
     def again(self) -> Iterator[messages.Message]:
-        """Yield messages for another coordinator: facts that it must know, and unanswered
-        questions.
+        """Yield messages for another coordinator: the facts that it needs, and unanswered
+        requests.
         """
         for holder, worker in self._workers.items():
             for opened in worker.opened.values():

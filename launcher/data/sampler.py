@@ -1,8 +1,9 @@
-"""A sampler for training in step. Its state is the epoch and the number of examples trained in it.
+"""A sampler for training in lockstep, whose state is the epoch and the number of examples trained
+in it.
 
-Each epoch has one order, the same for every world. A step trains the next ``global_batch`` places
-of it; the part of each rank depends only on the world of that step. So after k steps exactly the
-first k global batches are consumed, whatever worlds trained them.
+Each epoch has one order, which is the same for every world. A step trains on the next
+``global_batch`` examples of this order, and the share of each rank depends only on the world of
+that step. So after k steps exactly the first k global batches are consumed, in whatever worlds.
 """
 
 import os
@@ -32,7 +33,7 @@ class _Step:
 
 
 class Sampler:
-    """``batch_sampler`` of a DataLoader: an item is the list of indices of one micro-batch.
+    """A ``batch_sampler`` for a DataLoader: an item is the list of indices of one micro-batch.
 
     Iterating changes no state, so it does not matter how far a loader's workers read ahead:
     ``step`` counts trained batches. Iterate with ``over``, which restarts the loader when the world
@@ -85,7 +86,7 @@ class Sampler:
 
     @property
     def steps_left(self) -> int:
-        """Number of optimizer steps left in this epoch; the last step may take fewer examples."""
+        """Number of optimizer steps left in this epoch; the last step may have fewer examples."""
         left = self._end - self.consumed
         return -(-left // self._global_batch)
 
@@ -137,7 +138,7 @@ class Sampler:
         self._roll()
 
     def reshard(self, rank: int, world: int) -> None:
-        """Take the part of another rank, in another world, from the next global batch on.
+        """Use the share of another rank, in another world, from the next global batch on.
 
         Raises:
             BadInput: there is no such rank.
@@ -152,7 +153,9 @@ class Sampler:
         self._version += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the progress of training and the settings of the order; the same on every rank."""
+        """Return the progress of training and the settings of the order, which are the same on
+        every rank.
+        """
         return {
             "epoch": self.epoch,
             "consumed": self.consumed,

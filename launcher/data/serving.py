@@ -1,8 +1,8 @@
-"""The coordinator's side of shards: methods take questions and the time, and return answers.
+"""The coordinator's side of shards: methods take requests and the time, and return answers.
 
-No sockets and no clock here: ``launcher.coordinator.shards`` has them. A coordinator that takes
-over begins *unsettled*: it gathers its predecessor's files and the agents' knowledge. It answers no
-question until it has heard every agent that may know something, or that agent is gone.
+Sockets and clock are in ``launcher.coordinator.shards``. A coordinator that takes over is
+*unsettled* at first: it collects its predecessor's files and the agents' knowledge. It answers no
+request until every agent that may know something has reported or is gone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardQuestion:
-    """A worker's question, sent through the agent of ``replica``."""
+    """A worker's request, sent through the agent of ``replica``."""
 
     replica: int
     #: The worker, by a name that it gave itself.
@@ -73,7 +73,7 @@ class Serving:
         self._queue: list[ShardQuestion] = []
 
     def asked(self, question: ShardQuestion, now: float) -> list[ShardAnswer]:
-        """Take a question; return all answers that are due now."""
+        """Handle a request; return all answers that are due now."""
         if not self.settled:
             self._queue.append(question)
             return []
@@ -89,7 +89,7 @@ class Serving:
         return self._done([], now)
 
     def turn(self, now: float) -> list[ShardAnswer]:
-        """Take back shards held for too long, and end waits that took too long."""
+        """Take back shards that were held for too long, and end waits that took too long."""
         late = list[ShardAnswer]()
         for dataset in self._datasets.values():
             after = dataset.ledger.lapse(now)
@@ -99,7 +99,7 @@ class Serving:
         return self._done(late, now)
 
     def adopt(self, version: int, dumped: Body, now: float) -> None:
-        """Begin with ledgers that the last coordinator wrote, or sent to an agent.
+        """Start with ledgers that the last coordinator wrote to disk or sent to an agent.
 
         Raises:
             BadInput: the ledgers are damaged; no part of them is used.

@@ -1,7 +1,7 @@
-"""The Unix socket on which an agent's workers ask for shards, beside the socket of their probes.
+"""The Unix socket on which an agent's workers request shards, next to the probes' socket.
 
-Messages are lines of JSON, ``{"n": number, "do": …}``. Each gets an answer with the same ``n``;
-answers come in any order. When a connection ends, its worker has ended.
+Messages are lines of JSON, ``{"n": number, "do": …}``. Each message gets an answer with the same
+``n``; answers come in any order. When a connection closes, its worker has ended.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _NUMBERS = 1 << 62
 
 
 class ShardListener:
-    """The socket on which the workers of one world ask for shards."""
+    """The socket on which the workers of one world request shards."""
 
     def __init__(self, shard_socket: "ShardSocket", path: Path) -> None:
         self._shard_socket, self._path = shard_socket, path
@@ -65,7 +65,7 @@ class ShardListener:
 
 
 class ShardSocket:
-    """The shard sockets of one agent's workers; questions go to the coordinator."""
+    """The shard sockets of one agent's workers; requests are forwarded to the coordinator."""
 
     def __init__(self, tell: Callable[[messages.Message], None]) -> None:
         self._tell, self._relay = tell, ShardRelay()
@@ -76,11 +76,11 @@ class ShardSocket:
         return ShardListener(self, path)
 
     def came(self, holder: str, writer: asyncio.StreamWriter) -> None:
-        """Note that a worker has connected."""
+        """Store that a worker has connected."""
         self._writers[holder] = writer
 
     def said(self, holder: str, said: dict[str, Any]) -> None:
-        """Take a worker's message.
+        """Handle a worker's message.
 
         Raises:
             ValueError, KeyError, TypeError: the message is not one that a worker of Brain sends.
@@ -94,13 +94,13 @@ class ShardSocket:
             raise ValueError(f"a worker cannot request {do}")
 
     def parted(self, holder: str) -> None:
-        """Note that a worker is gone."""
+        """Store that a worker is gone."""
         del self._writers[holder]
         if (message := self._relay.parted(holder)) is not None:
             self._tell(message)
 
     def heard(self, message: messages.Answered | messages.Shared) -> None:
-        """Take the coordinator's message."""
+        """Handle the coordinator's message."""
         if isinstance(message, messages.Shared):
             self._relay.shared(message)
             return

@@ -1,9 +1,9 @@
-"""Sources of shards: any object that has a length and returns its examples by range.
+"""Sources of shards: objects that have a length and return their examples by range.
 
-A text file's lines are found through an index, built once per machine and file and kept in
-``$XDG_CACHE_HOME/elastic-brain`` (default ``~/.cache``). The index holds where every 256th line
-begins, and a digest of the whole content. Workers on other machines compare the digest to know that
-they read the same file.
+The lines of a text file are found through an index, which is built once per machine and file, and
+cached in ``$XDG_CACHE_HOME/elastic-brain`` (default ``~/.cache``). The index contains the start of
+every 256th line, and a digest of the whole content. Workers on other machines compare the digest to
+verify that they read the same file.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class Source(Protocol[T_co]):
         ...
 
     def read(self, start: int, stop: int) -> Iterator[T_co]:
-        """Return the examples from ``start`` up to, but without, ``stop``.
+        """Return the examples from ``start`` up to ``stop`` (exclusive).
 
         Raises:
             BadInput: the data has changed since the source was made.
@@ -100,7 +100,7 @@ class _Index:
 
 
 class TextFile:
-    """The lines of a file, without their ends; empty lines are examples, too."""
+    """The lines of a file, without line ends; empty lines are examples, too."""
 
     def __init__(self, path: "str | os.PathLike[str]", *, encoding: str = "utf-8") -> None:
         """Find the lines; an earlier index is used if the file has not changed since.

@@ -1,4 +1,4 @@
-"""``shards``: an iterable over a dataset, of which each worker takes shards as it needs them."""
+"""``shards``: an iterable over a dataset from which each worker takes shards when it needs them."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ def shards(
     shuffle: bool = True,
     lease_seconds: float | None = None,
 ) -> "Shards[T]":
-    """Take shards of ``data``: each worker gets its next shard when it asks for one.
+    """Iterate over shards of ``data``; each worker gets its next shard when it requests one.
 
     ``name`` is the same in all workers of a job; one name stands for one pass of ``epochs`` epochs.
     ``data`` is a ``TextFile``, a sequence, or a number of indices. ``shard`` is the number of
     examples that one worker takes at a time (default: a thousandth of the data). Shards are
-    shuffled, examples within a shard are not. ``lease_seconds`` is how long a worker may take for a
-    shard before another worker gets that shard, too (for workers that may be stuck; by default a
-    shard comes back when its worker is gone).
+    shuffled, examples within a shard are not. ``lease_seconds`` is the time after which another
+    worker also gets the shard, in case the worker hangs; by default a shard is handed out again
+    only when its worker is gone.
 
     Raises:
         BadInput: ``data`` is empty, or there are several workers and no agent to divide the shards.
@@ -55,7 +55,7 @@ def shards(
 
 
 class Shards(Generic[T]):
-    """One worker's part in a dataset. Iterate over it, or ``take`` some examples at a time."""
+    """One worker's part of a dataset. Iterate over it, or ``take`` some examples at a time."""
 
     def __init__(self, source: Source[T], terms: ShardTerms, asking: Client | None = None) -> None:
         self._source, self._terms, self._asking = source, terms, asking
@@ -91,10 +91,11 @@ class Shards(Generic[T]):
             yield item
 
     def take(self, count: int) -> list[T]:
-        """Return the next ``count`` examples, fewer at a shard's end; none if none is free now.
+        """Return the next ``count`` examples, fewer at a shard's end, and none if none is available
+        now.
 
-        ``take`` never waits for other workers, so it suits training in step, which is over when no
-        rank got an example. A call marks all earlier examples as trained.
+        ``take`` never waits for other workers, so it suits training in lockstep: the data ends when
+        no rank gets an example. A call marks all earlier examples as trained.
         """
         if not self._more(wait=False):
             return []
@@ -103,11 +104,11 @@ class Shards(Generic[T]):
         return taken
 
     def step(self) -> None:
-        """Note an optimizer step with all examples handed out so far.
+        """Report an optimizer step with all examples handed out so far.
 
         If worlds change in process, this records the examples that a worker has trained, in case it
-        is killed; without the call, others train its shard from the beginning. It costs a message
-        to the agent on this machine.
+        is killed; without the call, other workers train on its shard from the beginning. The call
+        sends a message to the agent on this machine.
         """
         if self._span is not None and self._asking is not None:
             self._stepped = self._at

@@ -1,9 +1,9 @@
-"""Send newcomers the state of the loop, the network and its optimizers.
+"""Sends newcomers the state of the loop, the network and its optimizers.
 
-Every member reports its completed steps. A member that is behind receives the state of a member
-that is not; the members that give state share the work. A number travels instead of each tensor in
-the state's outline. Tensors on the group's device are sent as they are, and received in place if
-the receiver has the tensor.
+Every member reports its completed steps. A member that is behind receives the state from an
+up-to-date member; the sending members share the work. The structure of the state is sent first,
+with a number in place of each tensor. Tensors on the group's device are then sent, and received in
+place if the receiver has the tensor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOTHING: Place = (-1, 0)
 
 
 def givers(places: Sequence[Place]) -> dict[int, int]:
-    """Assign a giver of state to each rank that is behind; the most advanced ranks take turns.
+    """Assign a sender of state to each rank that is behind; the most advanced ranks take turns.
 
     Args:
         places: each rank's progress, by rank; ``NOTHING`` if it has no state.
@@ -58,7 +58,9 @@ class _Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedState:
-    """The objects whose state newcomers need: the network, the optimizers, and others by name."""
+    """The objects whose state newcomers receive: the network, the optimizers, and others by
+    name.
+    """
 
     module: torch.nn.Module
     optimizers: Sequence[torch.optim.Optimizer]

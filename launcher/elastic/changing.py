@@ -1,9 +1,9 @@
-"""Decide a worker's part in a change of the world. Pure: nothing here waits, sends or builds.
+"""Decides a worker's part in a change of the world, as pure functions.
 
 Every message names the epoch of the coming world; messages about an older world are ignored. In a
 planned change all members change at the same step. A member agrees to a step only if it has not
-reached that step yet; it then does not pass the step before it knows if the others agreed, too. So
-between changes no step asks or exchanges anything.
+reached that step yet, and then waits there until it knows if the others agreed, too. So between
+changes, steps exchange no messages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Due(Enum):
-    """The choice for a worker at the end of a step, or after a step failed."""
+    """A worker's choice at the end of a step, or after a failed step."""
 
     GO_ON = "go on"
     #: The next world is not decided, or not built.
@@ -47,7 +47,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coming:
-    """A worker's knowledge of the next world, if one is coming."""
+    """A worker's knowledge of the next world, if there is one."""
 
     plan: Plan | None = None
     built: bool = False
@@ -57,12 +57,12 @@ class Coming:
 
     @property
     def watched(self) -> bool:
-        """True if each step must ask for the next world."""
+        """True if each step must check for the next world."""
         return self.plan is not None and (self.plan.now or self.at is not None)
 
     @property
     def now(self) -> bool:
-        """True if the world changes at once, because no worker waits for a common step."""
+        """True if the world changes immediately, because no worker waits for an agreed step."""
         return self.plan is not None and self.plan.now
 
     @property
@@ -71,7 +71,7 @@ class Coming:
         return self.built and (self.now or self.committed)
 
     def about(self, epoch: int) -> bool:
-        """True if the next world has this epoch."""
+        """True if the next world has the given epoch."""
         return self.plan is not None and self.plan.epoch == epoch
 
     def planned(self, plan: Plan, world: int) -> Coming:
@@ -80,15 +80,15 @@ class Coming:
         return self if plan.epoch <= newest else Coming(plan=plan, built=plan.parting)
 
     def ready(self, epoch: int) -> Coming:
-        """Note that the next world's group is built."""
+        """Return the state in which the next world's group is built."""
         return replace(self, built=True) if self.about(epoch) else self
 
     def agreed(self, epoch: int, step: int) -> Coming:
-        """Note that all workers shall change after ``step`` steps."""
+        """Return the state in which all workers shall change after ``steps`` steps."""
         return replace(self, at=step) if self.about(epoch) else self
 
     def decided(self, epoch: int) -> Coming:
-        """Note that all workers agreed to change; from now on the change cannot be undone."""
+        """Return the state in which all workers have agreed to change, which cannot be undone."""
         return replace(self, committed=True) if self.about(epoch) else self
 
     def dropped(self, epoch: int) -> Coming:
@@ -100,13 +100,13 @@ class Coming:
         return self if old or self.committed else Coming()
 
     def relief(self) -> Due:
-        """Return the worker's choice after a failed step."""
+        """Return what the worker does after a failed step."""
         if self.plan is not None and self.plan.parting and self.committed:
             return Due.PART
         return Due.MOVE if self.certain and self.now else Due.WAIT
 
     def due(self, steps: int) -> Due:
-        """Return the worker's choice after ``steps`` steps."""
+        """Return what the worker does after ``steps`` steps."""
         plan = self.plan
         if plan is None or not self.watched:
             return Due.GO_ON
@@ -124,8 +124,8 @@ class Coming:
 def step_to_change_at(steps: int, step_seconds: float, told_seconds: float) -> int:
     """Return the number of completed steps at which all workers change.
 
-    ``steps`` is the completed steps of the worker that asks. All workers hear of the change within
-    ``told_seconds``, before they reach the returned step; a worker that has not heard of it waits.
+    ``steps`` is the number of steps that the calling worker has completed. All workers are informed
+    within ``told_seconds``, before they reach the returned step.
 
     >>> [step_to_change_at(100, step_seconds, 0.02) for step_seconds in (0.05, 0.001, 0.0)]
     [102, 122, 102]

@@ -1,4 +1,4 @@
-"""Recognize exceptions that report a lost peer; any other exception is the script's own."""
+"""Recognizes exceptions that report a lost peer; any other exception comes from the script."""
 
 import torch.distributed as dist
 

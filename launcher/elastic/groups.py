@@ -1,10 +1,10 @@
-"""Process groups outside torch's registry, which can be built beside training and ended at once.
+"""Process groups outside torch's registry, which can be built while training and ended immediately.
 
 gloo opens one connection for each pair of members, to the listening port of one of the two. Members
-publish those ports in the world's store, so that a process knows which of its connections belong to
-a group. ``end`` can shut them down: ``abort`` of torch 2.13 does not wake a thread that waits in a
-gloo exchange. Even so, a thread of gloo may wait for ever in an all-reduce (``waitSend``). So the
-script waits for futures of this module, which ``end`` completes, and gloo's thread stays behind.
+publish these ports in the world's store, so that a process knows which of its connections belong to
+a group, and ``end`` can shut them down. (``abort`` of torch 2.13 does not wake a thread that waits
+in a gloo exchange.) Even then, a thread of gloo may wait forever in an all-reduce (``waitSend``).
+So the script waits for futures of this module, which ``end`` completes, and gloo's thread remains.
 """
 
 from __future__ import annotations
@@ -81,15 +81,15 @@ def _passed(name: str) -> Callable[..., Any]:
 
 
 class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
-    """A gloo group whose exchanges can be ended even if gloo's threads wait.
+    """A gloo group whose exchanges can be ended even while gloo's threads wait.
 
-    A thread of gloo releases an exchange while it has the lock of gloo's queue. Tensors that Python
-    knows go with the exchange, and for them the thread waits for the interpreter's lock. So no
-    thread may wait for the queue while it has the interpreter's lock. Torch does so in a method
-    that a group written in Python does not define (``WORK_OVERRIDE``); so this class defines all of
-    gloo's methods. An exchange is kept until gloo's thread has let go of it. A reference to its
-    tensors would not be enough, since torch takes the interpreter's lock as soon as Python's
-    reference is the last one.
+    A thread of gloo releases an exchange while it holds the lock of gloo's queue. If Python refers
+    to tensors of the exchange, the thread then waits for the interpreter's lock. So no thread may
+    wait for the queue while it has the interpreter's lock. Torch does so in a method that a group
+    written in Python does not define (``WORK_OVERRIDE``); so this class defines all of gloo's
+    methods. An exchange is kept until gloo's thread has released it. A reference to its tensors
+    would not be enough, since torch takes the interpreter's lock as soon as Python's reference is
+    the last one.
     """
 
     def __init__(self, rank: int, size: int, backend: Any) -> None:
@@ -114,7 +114,7 @@ class Exchanges(dist.ProcessGroup):  # type: ignore[misc]
     send, recv = _passed("send"), _passed("recv")
 
     def end(self) -> None:
-        """Make all waiting exchanges raise."""
+        """Make all waiting exchanges raise an error."""
         with self._lock:
             self._over = True
             waiting, self._waiting = self._waiting, set()
@@ -213,7 +213,7 @@ class SessionGroup:
             tensor.copy_(into)
 
     def end(self) -> None:
-        """End the group: every exchange, open or future, raises at all members."""
+        """End the group: every exchange, waiting or later, raises an error at all members."""
         self.ended = True
         if self._cuda:
             self._backend.abort()
@@ -223,19 +223,19 @@ class SessionGroup:
 
     @property
     def broken(self) -> bool:
-        """True if an exchange failed; failures of NCCL are known only after the group was ended."""
+        """True if an exchange failed; failures of NCCL are known only after the group has ended."""
         return self.ended or (not self._cuda and self.group.failed)
 
     @property
     def still(self) -> bool:
-        """True if no exchange of the group is open."""
+        """True if no exchange of the group is in progress."""
         return bool(self._cuda or self.group.open == 0)
 
 
 def build(
     store: RendezvousStore, rank: int, size: int, *, host: str, device: torch.device
 ) -> SessionGroup:
-    """Meet all members of the world that ``store`` belongs to, to exchange tensors of ``device``.
+    """Connect all members of ``store``'s world into a group for tensors on ``device``.
 
     Raises:
         RuntimeError: the members do not meet.
@@ -290,7 +290,7 @@ def _connect(
 
 
 def devices(host: str, interfaces: str) -> list[Any]:
-    """Return the gloo devices to listen on.
+    """Return the gloo devices that listen for peers.
 
     If torch is given ``interfaces``, one device listens on each. Otherwise one device listens on
     ``host``, where peers reach this machine. If ``host`` is not an address of this machine, the

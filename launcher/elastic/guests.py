@@ -1,6 +1,4 @@
-"""The launcher's parts in this process beside the session: the connection to its agent, and the
-probe.
-"""
+"""The launcher's other parts in this process: the connection to its agent, and the probe."""
 
 from __future__ import annotations
 
@@ -25,7 +23,8 @@ def _told() -> dict[str, Any] | None:
 
 
 def member(steps: Callable[[], int], device: torch.device) -> SessionMember | None:
-    """Connect to the agent; None without an agent, or if the script made a process group itself.
+    """Connect to the agent; return None without an agent, or if the script made a process group
+    itself.
 
     Raises:
         BadInput: this process already has a session.
@@ -58,7 +57,7 @@ def member(steps: Callable[[], int], device: torch.device) -> SessionMember | No
 
 
 def joining() -> bool:
-    """True if this process was started to join a world that is training."""
+    """True if this process was started to join a world that is already training."""
     told = _told()
     return told is not None and bool(told["joining"])
 
@@ -81,14 +80,14 @@ def counted() -> int:
 
 
 def count(steps: int) -> None:
-    """Set the probe's count of steps, so that all ranks of a world report the same number."""
+    """Set the probe's step count, so that all ranks of a world report the same number."""
     probe = _probe()
     if probe is not None:
         probe.steps = steps
 
 
 def moved(plan: Plan) -> None:
-    """Pass the present world to the probe and ``launcher.checkpoint``."""
+    """Inform the probe and ``launcher.checkpoint`` of the present world."""
     memory = sys.modules.get("_brain_memory")
     if memory is not None:
         memory.config.update(plan.place)

@@ -16,7 +16,7 @@ MESSAGE_BYTES = 1 << 20
 
 
 class Line:
-    """A connection to the agent; its messages arrive on a thread of their own."""
+    """A connection to the agent; a separate thread receives its messages."""
 
     def __init__(self, path: str, hear: Callable[[dict[str, Any]], None]) -> None:
         """Raises OSError if no agent listens at ``path``."""
@@ -30,7 +30,7 @@ class Line:
         self._thread.start()
 
     def say(self, what: str, **fields: Any) -> None:
-        """Send a message to the agent, if the agent lives and this process is no fork of the
+        """Send a message to the agent if the agent lives and this process is not a fork of the
         worker.
         """
         if os.getpid() != self._pid:

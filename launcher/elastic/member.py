@@ -1,7 +1,7 @@
-"""A process's part in changes of its job's world: it hears of them, and builds the next group.
+"""A process's part in changes of its job's world: it receives messages, and builds the next group.
 
-A thread receives messages, and other threads build groups. The script's thread asks at the end of a
-step if there is anything to do, and waits only then.
+A thread receives messages, and other threads build groups. The script's thread checks at the end of
+a step if there is something to do, and only then waits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PARTING_SECONDS = 30.0
 
 
 class SessionMember:
-    """A worker's membership in the worlds of its job; steps ask it only if ``watched`` is true."""
+    """A worker's membership in the worlds of its job; steps call it only if ``watched`` is true."""
 
     def __init__(
         self, path: str, local_rank: int, *, device: torch.device, steps: Callable[[], int]
@@ -64,7 +64,7 @@ class SessionMember:
 
     @property
     def ended(self) -> bool:
-        """True if the present world's group was ended, so that its exchanges have failed."""
+        """True if the present world's group has ended, so that its exchanges fail."""
         return self.group is not None and self.group.ended
 
     @property
@@ -80,7 +80,7 @@ class SessionMember:
     # --- for the script's thread ------------------------------------------------------------
 
     def due(self) -> Due:
-        """Return the worker's choice after a step; wait while it is being decided or built.
+        """Return what the worker does after a step; wait while this is being decided or built.
 
         Raises:
             TimeoutError: the agent does not answer.
@@ -92,7 +92,9 @@ class SessionMember:
         self._wait(lambda: Due.MOVE if self._coming.certain else Due.WAIT, JOIN_SECONDS)
 
     def relieved(self) -> Due:
-        """Return the worker's choice after a failed step; wait for a world without lost members."""
+        """Return what the worker does after a failed step; wait for a world without the lost
+        members.
+        """
         return self._wait(lambda: self._coming.relief())
 
     def take(self) -> tuple[Plan, SessionGroup]:
@@ -117,7 +119,7 @@ class SessionMember:
         self._line.say("broken", epoch=self.world, why=why[:500])
 
     def failing(self) -> None:
-        """Report that the script has failed, before the process ends because of it."""
+        """Report that the script has failed, before the process ends."""
         self._line.say("failing", epoch=self.world)
 
     def part(self) -> None:

@@ -11,14 +11,14 @@ class StatePart(Protocol):
 
     @property
     def weight(self) -> float:
-        """Return the factor for this part's mean loss with which the parts' gradients add up to the
-        step's.
+        """Return the factor for this part's mean loss that makes the sum of all parts' gradients
+        the step's gradient.
         """
         ...
 
     @property
     def last(self) -> bool:
-        """True if gradients are exchanged now and the optimizer steps."""
+        """True if gradients are exchanged in this part and the optimizer steps."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A script's session: the model of the present world, the loop's place in it, and one step."""
+"""A script's session: the model of the present world, the position of the loop, and one step."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def join(
     steps: int = 0,
     **parallel: Any,
 ) -> Session:
-    """Join the job's world; if it is training, take over its present state.
+    """Join the job's world; if it is already training, receive its present state.
 
     ``sampler`` is an ``elastic.Sampler`` or has its methods. ``state`` names other objects that
     newcomers need, with ``state_dict`` and ``load_state_dict`` (a scheduler, a scaler). ``steps``
-    is the completed steps in a loaded checkpoint. ``parallel`` holds arguments for
-    DistributedDataParallel. Each process has its own random numbers: a newcomer's are those that
-    its script seeded.
+    is the number of completed steps in a loaded checkpoint. ``parallel`` has arguments for
+    DistributedDataParallel. Random generators are not transferred: a newcomer's are those that its
+    script seeded.
 
     Raises:
         BadInput: the model is sharded over processes, or already parallel; an object in ``state``
@@ -131,18 +131,19 @@ class Session:
         return self._epoch if self.sampler is None else int(self.sampler.epoch)
 
     def step(self) -> SessionStep:
-        """One optimizer step, or with accumulation one micro-batch of it: ``with session.step()``.
+        """Run one optimizer step, or with accumulation one micro-batch of it: ``with
+        session.step()``.
 
         If the block raises an error because a peer is gone, the error is swallowed once this
         process is in the next world. The step then does not count and must be repeated, even if the
-        block swallowed the error itself. A process that leaves the job does so here, by SystemExit.
-        The world changes as a step begins, so code after the block still runs in the world of the
+        block swallowed the error itself. A process that leaves the job raises SystemExit here. The
+        world changes when a step begins, so code after the block still runs in the world of the
         step.
         """
         return self._step
 
     def batches(self, loader: Iterable[B]) -> Iterator[B]:
-        """Yield the batches of the rest of this epoch, by the sampler if there is one. Without a
+        """Yield the remaining batches of this epoch, from the sampler if there is one. Without a
         sampler, yield the batches of ``loader``, and repeat a batch whose step failed.
         """
         if self.sampler is not None:

@@ -1,4 +1,4 @@
-"""The TCP sockets of this process: gloo does not tell which sockets it opens."""
+"""The TCP sockets of this process, because gloo does not report which sockets it opens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def listening() -> list[Address]:
 
 
 def shut(ends: set[Address]) -> None:
-    """Shut down the connections that have an end among ``ends``."""
+    """Shut down the connections that have a local or remote address in ``ends``."""
 
     def shut_one(found: socket.socket) -> None:
         # Asked anew: the descriptor may be another socket's by now, which listens.

@@ -1,9 +1,8 @@
-"""A key-value store, in which members of a forming world publish their addresses to each other.
+"""A key-value store in which the members of a new world publish their addresses to each other.
 
-It is a store for torch's process groups without a server of its own. A value travels through the
-agents and their coordinator to all members; ``get`` waits until it arrives. The store opens no
-connection, so no connection can be late or refused. Each world has a store of its own, so no value
-in it is stale.
+torch's process groups use this store, which has no server: agents and their coordinator forward
+each value to all members, and ``get`` waits until it arrives. The store opens no connection, so no
+connection can be late or refused. Each world has a separate store, so no value is stale.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import torch.distributed as dist
 
 
 class Over(RuntimeError):
-    """A wait in the store was ended, because its world was dropped."""
+    """Raised if a wait in the store ends because its world was discarded."""
 
 
 class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types here
@@ -35,7 +34,7 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
         self._changed = threading.Condition()
 
     def posted(self, key: str, value: bytes) -> None:
-        """Note a value that another member has set."""
+        """Store a value that another member has set."""
         with self._changed:
             self._values[key] = value
             self._changed.notify_all()
@@ -52,7 +51,7 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
         self._post(key, content)
 
     def get(self, key: str) -> bytes:
-        """Wait for the value that any member sets, and return it."""
+        """Wait until a member sets the value, and return it."""
         self.wait([key])
         return self._values[key]
 

@@ -1,14 +1,15 @@
-"""Time this node's arithmetic and its exchanges with a few other nodes. CPython 3.8 on.
+"""Time this node's arithmetic and its exchanges with a few other nodes.
 
-The agent runs this file by its path under the workers' interpreter, which cannot import Brain.
+The agent runs this file by its path under the workers' interpreter (CPython 3.8 or later), which
+cannot import Brain.
 
     script.py RANK SIZE HOST PORT SECONDS [EDGE MEBIBYTES REPEATS]
 
-With torch: matrix products on the accelerator (else the CPU) and all-reduces of 16 MiB. Without
-torch: plain loops, and as many bytes over TCP in a ring. Both are timed many times; the result is
-the median and its standard error, so that one interruption does not count. Prints ``{ok, reason,
-compute_seconds, compute_error, exchange_seconds, exchange_error, kind, torch}`` as its last line;
-the agent ignores all other output.
+With torch, the script times matrix products on the accelerator (or the CPU) and all-reduces of 16
+MiB. Without torch, it times plain loops, and sends as many bytes over TCP in a ring. Each timing is
+repeated, and the result is the median with its standard error, so a single interruption does not
+matter. The script prints ``{ok, reason, compute_seconds, compute_error, exchange_seconds,
+exchange_error, kind, torch}`` as its last line; the agent ignores all other output.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def multiplied(torch: Any, device: str, edge: int, repeats: int) -> Timed:
 def without_torch(
     place: Place, edge: int, mebibytes: int, repeats: int
 ) -> tuple[Timed, Timed, str]:
-    """Time the same without torch; the loop makes ``edge`` × 100 iterations."""
+    """Measure the same without torch; the loop makes ``edge`` × 100 iterations."""
     rank, size, host, port, seconds = place
     loops = 100 * (edge or 600)
     compute = typical(lambda: sum(n * n for n in range(loops)), repeats)
@@ -160,7 +161,7 @@ def ring(
 
 
 def patient(host: str, port: int, seconds: float) -> socket.socket:
-    """Connect to a rank that may not listen yet."""
+    """Connect to a rank; retry until it listens."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -205,7 +206,7 @@ def typical(act: Callable[[], object], repeats: int, agree: Callable[[int], int]
 
 
 def timed(act: Callable[[], object]) -> float:
-    """Return the seconds that ``act`` takes."""
+    """Return the seconds that a call of ``act`` takes."""
     began = time.monotonic()
     act()
     return time.monotonic() - began

@@ -1,4 +1,4 @@
-"""Decide whether a second set of workers may wait in memory beside the one that trains."""
+"""Tests if memory suffices for a second set of workers, which waits while the first one trains."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +9,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def enough(available_bytes: int, workers_bytes: int) -> bool:
-    """True if a second set of workers fits beside the first; waiting workers need no more memory.
+    """True if a second set of workers fits beside the first; waiting workers need no more memory
+    than running ones.
 
     >>> enough(8 * 2**30, 4 * 2**30), enough(4 * 2**30, 4 * 2**30)
     (True, False)
@@ -18,7 +19,7 @@ def enough(available_bytes: int, workers_bytes: int) -> bool:
 
 
 def available_bytes() -> int:
-    """Return the bytes of memory that the machine and this control group still have."""
+    """Return the free bytes of memory of the machine and this control group."""
     lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     free = int(lines["MemAvailable"].split()[0]) * 1024
     limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")

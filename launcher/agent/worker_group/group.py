@@ -1,7 +1,7 @@
 """The workers of one agent: the running ones, and those that wait at the gate for the next world.
 
-Orders come from the coordinator and are carried out one after the other. Reports go out through
-``tell``, which drops messages while there is no coordinator.
+The coordinator's orders are carried out one after the other. Reports are sent through ``tell``,
+which drops messages while there is no coordinator.
 """
 
 import asyncio
@@ -36,7 +36,9 @@ Order = messages.Run | messages.Halt | messages.Prepare | messages.Discard
 
 
 class WorkerGroup:
-    """The workers of one agent: ``obey`` carries out orders for ever, ``end`` stops all."""
+    """The workers of one agent: ``obey`` carries out orders until cancelled, ``end`` stops all
+    workers.
+    """
 
     def __init__(
         self,
@@ -76,11 +78,11 @@ class WorkerGroup:
         self._batch_file = BatchFile(config.batch_file, say)
 
     async def open(self) -> None:
-        """Open the fork server, which imports ahead."""
+        """Start the fork server, which imports libraries ahead."""
         self._fork_server = await ForkServer.open(self.config, self._say)
 
     async def warm(self) -> None:
-        """Report to the coordinator once imports are done; then wait for ever."""
+        """Report to the coordinator when the imports are done; then wait until cancelled."""
         assert self._fork_server is not None
         try:
             async with asyncio.timeout(_WARM_SECONDS):
@@ -111,7 +113,7 @@ class WorkerGroup:
 
     @property
     def running_exits(self) -> tuple[WorkerExit, ...]:
-        """Return exits of the running world's workers so far."""
+        """Return the exits so far of the running world's workers."""
         return () if self._workers is None else self._workers.exits
 
     @property
@@ -125,7 +127,9 @@ class WorkerGroup:
         self._orders.put_nowait(order)
 
     def park(self, epoch: int, mode: ParkRequest) -> None:
-        """Ask the workers to park or to run on; also send the job's checkpoint signal, if any."""
+        """Ask the workers to park or to continue; also send the job's checkpoint signal, if it has
+        one.
+        """
         workers = self._workers
         if workers is None or self._stopping or epoch != self.epoch:
             return
@@ -139,30 +143,34 @@ class WorkerGroup:
         return workers is not None and bool(workers.exits or workers.catching(signum))
 
     def take_batch(self, desired: BatchWish | None) -> None:
-        """Send the desired batch to the script, if it asks for one; nothing restarts."""
+        """Send the desired batch size to the script if it requests one; nothing restarts."""
         self._batch_file.desired = desired
         workers = self._workers or self._next
         if workers is not None:
             self._batch_file.tell(workers.world.processes)
 
     def extend_lease(self, epoch: int, until_ns: int) -> None:
-        """Extend the workers' lease, also while they stop: a handler may save for all its grace."""
+        """Extend the workers' lease, even while they stop, because a signal handler may save during
+        its whole grace period.
+        """
         if self._workers is not None and epoch == self.epoch:
             self._workers.extend_lease(until_ns)
 
     def hold_on(self, asking: bool) -> None:
-        """Keep held workers while their coordinator is ``asking`` if others succeeded them."""
+        """Keep held workers while the coordinator is ``asking`` if other workers have replaced
+        them.
+        """
         self._standstill.asking = asking
 
     def beat(self) -> None:
-        """Extend the lease of workers at the gate, for ever."""
+        """Extend the lease of workers at the gate, until cancelled."""
         if self._next is not None and (seconds := self._next.world.lease_seconds):
             self._next.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
         if self._workers is not None and not self._stopping:
             self._standstill.end_stopped(self._workers)
 
     async def look(self, asked: messages.Look) -> messages.Looked:
-        """Dump stacks of silent workers, while training goes on."""
+        """Collect stacks of silent workers, while training continues."""
         workers = self._workers
         if workers is None or self._stopping or asked.epoch != self.epoch:
             return messages.Looked(epoch=asked.epoch, looks=())
@@ -193,13 +201,17 @@ class WorkerGroup:
                         self._reports.stopped(epoch, self.progress)
 
     def let_go(self) -> None:
-        """Extend the lease one last time, so that workers outside the world have time to end."""
+        """Extend the lease for the last time, so that workers outside the world have time to
+        end.
+        """
         if self._workers is not None and self._workers.world.lease_seconds:
             seconds = self.config.grace_seconds + FAILING_SECONDS + KILL_SECONDS
             self._workers.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
 
     async def kill(self) -> None:
-        """End all workers at once, before they can save: others may run in their place."""
+        """End all workers immediately, before they can save, because others may run in their
+        place.
+        """
         await self._discard()
         if self._workers is not None:
             self._workers.end_held()
@@ -360,7 +372,7 @@ class WorkerGroup:
             self._exited(world.epoch, exit)
 
     def asked(self, asked: messages.Appoint | messages.Agree | messages.Post) -> None:
-        """Pass on a message about a world that is being built."""
+        """Forward a message about a world that is being built."""
         self.in_process_changes.asked(asked, self._workers, self._next)
 
     def _session(self, workers: Workers, what: str, message: SessionMessage) -> None:
@@ -397,7 +409,7 @@ class WorkerGroup:
             self._reports.refused(epoch, f"a worker ended with {exit.exit_code} before the gate")
 
     def tell_again(self) -> None:
-        """Repeat to a new coordinator the messages that the last one may not have heard."""
+        """Repeat to a new coordinator the messages that the last one may not have received."""
         self._reports.again()
         self.in_process_changes.tell_again()
         self.shard_socket.tell_again()

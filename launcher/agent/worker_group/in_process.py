@@ -19,7 +19,7 @@ _LOOK_SECONDS = 0.005
 
 
 class InProcessChanges:
-    """The next world as one agent's workers know it, and their answers."""
+    """The next world, as far as one agent's workers know it, and their answers."""
 
     def __init__(
         self, host: str, replica: Callable[[], int], tell: Callable[[messages.Message], None]
@@ -42,7 +42,7 @@ class InProcessChanges:
         self._own: list[messages.Post] = []
 
     def heard(self, workers: Workers, what: str, message: SessionMessage) -> None:
-        """Take a message of one worker, or of all workers together."""
+        """Handle a message from one worker, or from all workers together."""
         match what:
             case "hello":
                 self._introduce(workers, int(message["local_rank"]))
@@ -69,12 +69,12 @@ class InProcessChanges:
                 self._tell(messages.Torn(epoch=message["epoch"], reason=reason, unbuilt=unbuilt))
 
     def begin(self, workers: Workers, world: WorldDocument, *, now: bool) -> None:
-        """Have workers build a world beside training; ``now`` if the present one is over."""
+        """Let workers build a world while they train; ``now`` if the present world is over."""
         for local_rank in workers.sessions.here if workers.sessions is not None else ():
             self._plan(workers, local_rank, world, now=now)
 
     def unbuild(self, workers: Workers | None, epoch: int) -> None:
-        """Discard the world that is being built if its epoch is ``epoch``, or ``epoch`` is 0."""
+        """Discard the world that is being built if its epoch is ``epoch``, or if ``epoch`` is 0."""
         coming = self.coming
         if coming is None or epoch not in (0, coming.epoch):
             return
@@ -88,7 +88,7 @@ class InProcessChanges:
         workers: Workers | None,
         newcomers: Workers | None,
     ) -> None:
-        """Pass on a message about a world that is being built."""
+        """Forward a message about a world that is being built."""
         sessions = None if workers is None else workers.sessions
         match asked:
             case messages.Post():
@@ -101,8 +101,9 @@ class InProcessChanges:
                 self._tell(messages.Agreed(epoch=epoch, step=step, ok=newcomers is not None))
 
     async def let_end(self, workers: Workers, grace_seconds: float) -> float:
-        """Give workers that end by themselves time to do so; return the seconds left of their
-        grace. Such workers leave, and may save first, or they have failed and report the reason.
+        """Give workers that end by themselves time to do so; return the rest of their grace period
+        in seconds. Such workers leave (and may save first), or they have failed and report the
+        reason.
         """
         count = len(workers.pids) if self.parting else self.failing
         if self.parting and workers.sessions is not None:
@@ -123,7 +124,7 @@ class InProcessChanges:
             self._introduced.sessions.tell("posted", **said)
 
     def tell_again(self) -> None:
-        """Repeat to a new coordinator the messages that members may wait for."""
+        """Repeat to a new coordinator the messages for which members may be waiting."""
         for post in self._own:
             self._tell(post)
 
@@ -177,7 +178,7 @@ class InProcessChanges:
 
 
 def rank_in(world: WorldDocument, replica: int) -> int | None:
-    """Return the GROUP_RANK of a replica; None if it is no member."""
+    """Return the GROUP_RANK of a replica; None if it is not a member."""
     return next((m.group_rank for m in world.members if m.replica == replica), None)
 
 

@@ -1,4 +1,4 @@
-"""Reports on this agent's workers to the coordinator; the next coordinator gets them again."""
+"""Reports about this agent's workers to the coordinator; they are repeated to a new coordinator."""
 
 import signal
 import time
@@ -26,13 +26,17 @@ class WorkerReports:
         self._said: list[ProbeEvent] = []
 
     def announced(self, event: ProbeEvent, epoch: int, progress: tuple[Progress, ...]) -> None:
-        """Pass on an event of a probe, and the progress of ``epoch``'s workers at that moment."""
+        """Forward an event of a probe, and the progress of the workers of ``epoch`` at that
+        moment.
+        """
         self._remember(event)
         self.beat(epoch, progress)
         self._tell(messages.Said(event=event))
 
     def again(self) -> None:
-        """Repeat probes' events to a new coordinator: the last one may not have heard them."""
+        """Repeat probes' events to a new coordinator, because the last one may not have received
+        them.
+        """
         for event in self._said:
             self._tell(messages.Said(event=event))
 
@@ -50,7 +54,7 @@ class WorkerReports:
     def exited(
         self, world: WorldDocument, exit: WorkerExit, progress: tuple[Progress, ...]
     ) -> None:
-        """Report a running world's worker that ended, once its saves are on storage."""
+        """Report the end of a worker of the running world, once its saves are on storage."""
         taken = _lost_its_port(world, exit, progress)
 
         def tell(stored: WorkerExit) -> None:
@@ -59,7 +63,7 @@ class WorkerReports:
         self._memory.stored(exit, tell)
 
     def stopped(self, epoch: int, progress: tuple[Progress, ...]) -> None:
-        """Report that no worker of ``epoch`` runs here any more."""
+        """Report that no worker of ``epoch`` runs on this agent any more."""
         now_ns, port = time.monotonic_ns(), free_port(self._host)
         self._tell(
             messages.Stopped(
@@ -68,7 +72,7 @@ class WorkerReports:
         )
 
     def refused(self, epoch: int, reason: str) -> None:
-        """Report that workers of a prepared world cannot wait here."""
+        """Report that workers of a prepared world cannot wait on this agent."""
         self._tell(messages.Prepared(epoch=epoch, ok=False, reason=reason))
 
     def _remember(self, event: ProbeEvent) -> None:
@@ -80,8 +84,8 @@ class WorkerReports:
 
 
 def grace_told(signum: signal.Signals, grace_seconds: float, *, by_hand: bool) -> str:
-    """Return a sentence with the time that workers have to end, in seconds, and the setting that
-    gives it.
+    """Return a sentence that states the workers' grace period in seconds and the setting that
+    determines it.
 
     >>> grace_told(signal.SIGTERM, 30.0, by_hand=True)
     'waiting: workers that handle SIGTERM have 30 s to save and end (--shutdown-timeout)'

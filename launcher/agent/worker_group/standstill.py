@@ -1,4 +1,4 @@
-"""Finds workers that are stopped (SIGSTOP), for which all their peers wait, and ends them."""
+"""Finds workers that are stopped (SIGSTOP) while their peers wait, and ends them."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ _NOT_RENEWED = (
 
 
 class Standstill:
-    """The time for which workers have been stopped; pauses of this agent are left out."""
+    """The time for which workers have been stopped, without pauses of this agent."""
 
     def __init__(self) -> None:
         self._stopped = Lasting(messages.HEARTBEAT_SECONDS)
@@ -35,9 +35,10 @@ class Standstill:
         self.asking = False
 
     def end_stopped(self, workers: Workers) -> None:
-        """End workers that somebody stopped, as soon as a silent host would be given up: their
-        peers wait for them. In a world without leases no peer could go on, so nothing is ended.
-        Messages say so even in a job started by hand, because the user sees training stand still.
+        """End stopped workers after the time for which a silent host would be kept, because their
+        peers wait for them. In a world without leases no peer could continue, so nothing is ended.
+        The messages are printed even in a job started by hand, because the user sees that training
+        has stopped.
         """
         if not (lease := workers.world.lease_seconds):
             return
@@ -62,7 +63,7 @@ class Standstill:
             os.kill(pid, signal.SIGKILL)
 
     def overdue(self, states: Mapping[int, str], now: float, seconds: float) -> tuple[int, ...]:
-        """Return ids of processes found stopped at every look for ``seconds``; ``states`` is by
+        """Return ids of processes that were stopped at every look for ``seconds``; ``states`` is by
         process id.
         """
         stopped = self._stopped.seen((pid for pid in states if states[pid] == "T"), now)

@@ -1,1 +1,1 @@
-"""The torchrun of the workers' torch: its flags, and questions that only that torch can answer."""
+"""The torchrun of the workers' torch: its flags, and facts that only that torch knows."""

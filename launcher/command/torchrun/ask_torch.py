@@ -1,16 +1,16 @@
-"""Answer questions that only torch can answer, under the workers' interpreter.
+"""Answer questions about the workers' torch; this file runs under the workers' interpreter.
 
-Run by path, CPython 3.8 on.
+The file is run by its path and supports CPython 3.8 and later.
 
 torch is imported through importlib, because ``make check`` forbids import statements for torch.
 
     ask_torch.py flags            the command line of this torch's torchrun, as JSON
-    ask_torch.py devices KIND     how many devices, and their name; KIND is auto, gpu, xpu or custom
-    ask_torch.py places           where GPUs are plugged in, as [PCI address, ...]
+    ask_torch.py devices KIND     number and name of devices; KIND is auto, gpu, xpu or custom
+    ask_torch.py places           PCI addresses of the GPUs, as [PCI address, ...]
     ask_torch.py logs NAME        serves a ``torchrun.logs_specs`` entry point, see ``logs``
 
-``flags.json`` beside this file is the answer to ``flags`` of the newest supported torch;
-``<python with that torch> ask_torch.py flags > flags.json`` there renews it.
+``flags.json`` in this directory is the answer to ``flags`` of the newest supported torch; ``<python
+with that torch> ask_torch.py flags > flags.json`` updates it.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def flags() -> "dict[str, object]":
 def digest(torch: str) -> str:
     """Return the digest of the sources that define torchrun's command line; empty if unreadable.
 
-    The digest tells one torchrun from another, even if both have the same version. ``torch`` is the
+    The digest distinguishes two torchruns even if both have the same version. ``torch`` is the
     directory of the package.
     """
     sources = ("distributed/run.py", "distributed/argparse_util.py", "numa/binding.py")
@@ -78,7 +78,7 @@ def _described(action: "argparse.Action") -> "dict[str, object] | None":
 
 
 def devices(kind: str) -> "dict[str, object]":
-    """Return the number of devices of ``kind`` and their name; ``auto`` is any accelerator."""
+    """Return the number of devices of ``kind`` and their name; ``auto`` means any accelerator."""
     torch = importlib.import_module("torch")
     if kind == "gpu":
         module = torch.cuda
@@ -106,7 +106,8 @@ def _place(gpu: "typing.Any") -> str:
 
 
 def logs(name: str) -> None:
-    """Serve a ``LogsSpecs``: read one JSON object a line, and answer each with one.
+    """Serve a ``LogsSpecs``: read one JSON object per line, and answer each line with one JSON
+    object.
 
     The first request, ``{log_dir, redirects, tee, local_ranks}`` (streams as integers, or by local
     rank), creates the ``LogsSpecs``; the answer is ``{}``. A request for each world then gives the

@@ -1,9 +1,9 @@
 """Describe the flags of an installed torch's torchrun, without importing torch.
 
-The interpreter that has torch is asked once (``ask_torch.py``). The answer is kept in the user's
-cache under the digest of torchrun's sources: two builds of one version may differ, and two versions
-may be alike. ``flags.json`` holds the answer of the newest supported version, so that most runs
-need not ask an interpreter.
+``ask_torch.py`` runs once under the interpreter that has torch. The result is cached under the
+digest of torchrun's sources, because two builds of one version may differ, and two versions may be
+equal. ``flags.json`` has the result for the newest supported version, so most runs need not start
+that interpreter.
 """
 
 import json
@@ -57,13 +57,13 @@ class Torchrun:
 
 
 def shipped() -> Torchrun:
-    """The newest supported torchrun."""
+    """Return the flags of the newest supported torchrun."""
     return _read((_HERE / "flags.json").read_bytes())
 
 
 def torchrun_of(interpreter: str, environment: Mapping[str, str]) -> Torchrun:
     """Return the torchrun flags of the torch that ``interpreter`` imports. If it has no torch or
-    cannot be asked, return the newest known flags, with a note.
+    cannot be run, return the newest known flags, with a note.
     """
     newest = shipped()
     torch = installed_torch(interpreter)
@@ -94,8 +94,8 @@ class Installed:
 
 
 def installed_torch(interpreter: str) -> Installed | None:
-    """Return the torch that ``interpreter`` would import, found by directory names: importing torch
-    takes a second.
+    """Return the torch that ``interpreter`` would import. It is found by directory names, because
+    importing torch takes a second.
     """
     prefix = Path(interpreter).parent.parent
     places = [Path(entry) for entry in sys.path] if interpreter == sys.executable else []

@@ -1,12 +1,12 @@
-"""Decide which agents are in the next world, and when it may form. SPINE of the launcher: pure.
+"""Decides which agents are in the next world, and when it may form, as pure functions.
 
-``decide(observation, now)`` looks at everything a coordinator knows and returns one frozen action;
-the coordinator carries the action out, observes the result and asks again until the answer is to
-stay. No action keeps state: if a coordinator is killed at any moment, its successor asks the same
-question. Times are seconds of the coordinator's monotonic clock. A decision takes O(n log n) for n
-agents, and a heartbeat needs none.
+``decide(observation, now)`` takes everything that a coordinator knows and returns one frozen
+action. The coordinator carries out the action, observes the result, and calls ``decide`` again
+until there is nothing to do. Decisions keep no state, so the successor of a killed coordinator
+makes the same decision. Times are seconds of the coordinator's monotonic clock. A decision takes
+O(n log n) for n agents, and a heartbeat needs none.
 
-    deciding      the order of the questions
+    deciding      the order of the rules
     ending        what ends a world: by itself, by its owner, by members that leave
     sizing        the desired size beside the world's
     changing      a planned change: prepared, then at a safe point

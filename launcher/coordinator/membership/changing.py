@@ -1,4 +1,4 @@
-"""Planned changes: the next world is prepared, then starts at a safe point or is given up."""
+"""Planned changes: the next world is prepared, and starts at a safe point or is abandoned."""
 
 from launcher.coordinator.membership import in_process, preparing
 from launcher.coordinator.membership.facts import resting, span
@@ -21,7 +21,7 @@ _HICCUP_SECONDS = 10.0
 def at_safe_point(
     observation: JobObserved, world: WorldObserved, now: float, action: Action, what: str
 ) -> Action:
-    """Prepare, park, wait for the safe point, then do ``action``; or hold with the reason.
+    """Prepare, park, wait for the safe point, and then return ``action``; or hold with the reason.
 
     A change that ends no process needs no safe point.
     """

@@ -1,4 +1,4 @@
-"""The order in which ``decide`` asks the rules."""
+"""The order in which ``decide`` applies the rules."""
 
 from launcher.coordinator.membership import ending, forming, in_process, leaving, sizing
 from launcher.values.observation import STAY, Action, JobObserved, WaitFor, WorldPhase

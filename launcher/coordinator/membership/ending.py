@@ -1,4 +1,4 @@
-"""Reasons to end a world: by itself, because its owner wants it, because members leave."""
+"""Reasons to end a world: its own end, the owner's request, members that leave."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ from launcher.values.observation import (
 
 
 def trouble(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """Return the action for a world that ends by itself; None if nothing ends it."""
+    """Return the action for a world that has ended or failed; None if it continues."""
     if world.finished:
         return End(ReplicaExit.SUCCEEDED, 0, "all workers ended with 0")
     if observation.hopeless:  # it was found out after the others had gone on
@@ -50,7 +50,7 @@ def trouble(observation: JobObserved, world: WorldObserved, now: float) -> Actio
 
 
 def intent(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """Return the action if the owner wants the job to stop."""
+    """Return the action if the owner wants to stop the job."""
     if observation.desired is None or observation.desired.intent is Intent.RUN:
         return None
     fresh = not world.stepping and now - world.since < observation.rules.first_step_seconds
@@ -60,8 +60,8 @@ def intent(observation: JobObserved, world: WorldObserved, now: float) -> Action
 
 
 def leave(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """Return the action for members that gave notice: they stay until a safe point, for a limited
-    time.
+    """Return the action for members that announced that they leave: they stay until a safe point,
+    for a limited time.
     """
     since = notice(observation, world)
     if since is None:
@@ -91,7 +91,7 @@ def leave(observation: JobObserved, world: WorldObserved, now: float) -> Action 
 
 
 def hopeless(codes: Sequence[int], limit: int | None) -> bool:
-    """True if another start would be in vain: the last ``limit`` worlds of a job that never made a
+    """True if another start would be useless: the last ``limit`` worlds of a job that never made a
     step failed with the same exit code.
 
     >>> hopeless([1, 1, 1], 3), hopeless([1, 2, 1], 3), hopeless([1, 1, 1], None)

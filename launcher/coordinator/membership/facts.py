@@ -1,4 +1,4 @@
-"""Questions about an observation that several rules ask."""
+"""Helper functions about an observation that several rules use."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,14 +11,16 @@ from launcher.values.observation import AgentObserved, JobObserved, WorldObserve
 
 
 def available(observation: JobObserved) -> list[AgentObserved]:
-    """Return the agents that a world may have as members."""
+    """Return the agents that may be members of a world."""
     return [agent for agent in observation.agents if agent.ready and agent.leaving_since is None]
 
 
 def chosen(
     observation: JobObserved, desired: DesiredWorld, previous: Sequence[Member], goal: int
 ) -> tuple[Member, ...]:
-    """Return the members that a world of ``goal`` would have now; empty if it cannot be formed."""
+    """Return the members that a world of ``goal`` replicas would have now; empty if it cannot be
+    formed.
+    """
     here = within_groups(available(observation), previous, desired, goal)
     return choose(previous, here, goal, desired.unit, desired.minimum, observation.rules.shape)
 
@@ -26,8 +28,8 @@ def chosen(
 def within_groups(
     agents: Sequence[AgentObserved], previous: Sequence[Member], desired: DesiredWorld, goal: int
 ) -> Sequence[AgentObserved]:
-    """Leave out agents beyond the desired size of their group: members stay longest, then the
-    oldest. A world of another size than the desired one takes agents of any group.
+    """Leave out agents beyond the desired size of their group; present members are preferred, then
+    the oldest. A world whose size differs from the desired one takes agents of any group.
     """
     groups = {name: size.replicas for name, size in desired.roles if is_group(name)}
     if not groups or goal != desired.replicas:
@@ -48,12 +50,16 @@ def size_of(observation: JobObserved, members: Sequence[Member]) -> int:
 
 
 def counted(observation: JobObserved) -> str:
-    """Return the unit of a world's size: "replicas", or "processes" if the job has a shape."""
+    """Return the unit in which a world's size is counted: "replicas", or "processes" if the job has
+    a shape.
+    """
     return "replicas" if observation.rules.shape is None else "processes"
 
 
 def attendance(observation: JobObserved, here: int, wanted: str) -> str:
-    """Describe how many of the ``wanted`` members a world could have now, and why not more."""
+    """Return a phrase that says how many of the ``wanted`` members a world could have now, and why
+    not more.
+    """
     cold = sum(not agent.ready and agent.leaving_since is None for agent in observation.agents)
     imports = f"; {cold} {'agent imports' if cold == 1 else 'agents import'} modules before that"
     return f"{here} of {wanted} {counted(observation)} are here{imports if cold else ''}"
@@ -66,7 +72,7 @@ def warming_until(observation: JobObserved) -> float:
 
 
 def goal_of(observation: JobObserved, desired: DesiredWorld) -> tuple[int, bool]:
-    """Return the number of replicas to aim for now, and True if a plan asks for this change."""
+    """Return the number of replicas to aim for now, and True if a plan requests this change."""
     world = observation.world
     if world is not None and world.ended_by is Cause.REVERT and world.change is not None:
         return world.change.from_goal, False
@@ -79,8 +85,8 @@ def goal_of(observation: JobObserved, desired: DesiredWorld) -> tuple[int, bool]
 def with_roles(
     observation: JobObserved, desired: DesiredWorld, generation: int, members: Sequence[Member]
 ) -> tuple[Member, ...]:
-    """Give each member of a world that answers ``generation`` its role, by rank; a member of a
-    group stays in its group.
+    """Give each member of a world for ``generation`` its role by rank; a member of a group stays in
+    its group.
     """
     roles = ranked(_roles_of(observation, desired, generation))
     return tuple(
@@ -99,7 +105,7 @@ def _roles_of(observation: JobObserved, desired: DesiredWorld, generation: int) 
 
 
 def resting(observation: JobObserved, world: WorldObserved) -> bool:
-    """True if the present change was given up, and no checkpoint was saved since."""
+    """True if the present change was abandoned, and no checkpoint was saved since then."""
     held, desired = observation.held, observation.desired
     if held is None or desired is None or held.generation != desired.generation:
         return False
@@ -107,10 +113,10 @@ def resting(observation: JobObserved, world: WorldObserved) -> bool:
 
 
 def names(replicas: Iterable[int]) -> str:
-    """Return replicas as words of a sentence."""
+    """Return replicas as a phrase."""
     return ", ".join(map(str, sorted(replicas)))
 
 
 def span(seconds: float) -> str:
-    """Return seconds as words of a sentence."""
+    """Return seconds as a phrase."""
     return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"

@@ -79,8 +79,8 @@ def _too_few(observation: JobObserved, desired: DesiredWorld, now: float) -> Act
 
 
 def alone(observation: JobObserved, action: Action) -> Action:
-    """Take the witness of the last world before another world begins, so that a half of the members
-    without it cannot form one as well.
+    """Take the witness of the last world before another world forms, so that the other half cannot
+    form one, too.
     """
     world, witness = observation.world, observation.witness
     if world is None or not witness.path or not isinstance(action, FormWorld | Heal | Switch):
@@ -95,7 +95,9 @@ def alone(observation: JobObserved, action: Action) -> Action:
 
 
 def settled_at(observation: JobObserved) -> float:
-    """Return when recent changes of agents count as one: a rack fails piece by piece."""
+    """Return the time until which recent changes of agents are treated as one, because the nodes of
+    a rack fail one by one.
+    """
     return observation.stirred_at + observation.rules.debounce_seconds
 
 

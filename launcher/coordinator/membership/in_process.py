@@ -1,8 +1,8 @@
 """Changes that end no process, for worlds whose workers all have a session (``launcher.elastic``).
 
-A planned change is built beside the training and waits for no safe point. If a world lost a member,
-the rest goes on at once, and a planned change grows it back. A change that cannot be made in
-process, or does not finish, takes the ordinary way.
+A planned change is built while the workers train, and waits for no safe point. If a world lost a
+member, the remaining members continue immediately, and a planned change later restores the size. A
+change that cannot be made in process, or does not finish, is made by a restart.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ _GO_OVER_SECONDS = 300.0
 def change(
     observation: JobObserved, world: WorldObserved, now: float, action: Action
 ) -> Action | None:
-    """Return the next action for a planned change; None if it takes the ordinary way."""
+    """Return the next action for a planned change; None if it is made by a restart."""
     if not isinstance(action, Swap) or action.anew or not world.elastic:
         return None
     form = preparing.after(observation, world, action)
@@ -74,7 +74,7 @@ def change(
 
 
 def heal(observation: JobObserved, world: WorldObserved, now: float, cause: Cause) -> Action | None:
-    """Return how the remaining members go on without a restart; None if they cannot."""
+    """Return how the remaining members continue without a restart; None if they cannot."""
     desired = observation.desired
     if desired is None or desired.intent is not Intent.RUN:
         return None
@@ -99,9 +99,9 @@ def heal(observation: JobObserved, world: WorldObserved, now: float, cause: Caus
 
 
 def settling(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """Return the action while members go over to the next world.
+    """Return the action while members change to the next world.
 
-    Nothing else is decided meanwhile. If they do not arrive, the change takes the ordinary way.
+    Nothing else is decided meanwhile. If members do not arrive, the change is made by a restart.
     """
     if world.unbuilt:
         return StopWorld(Cause.MEMBERSHIP)

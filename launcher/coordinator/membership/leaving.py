@@ -1,4 +1,4 @@
-"""Members that gave notice, and agents that the coordinator releases."""
+"""Members that announced that they leave, and agents that the coordinator releases."""
 
 from brain.types.world import DesiredWorld
 from launcher.coordinator.membership.facts import goal_of
@@ -12,14 +12,16 @@ from launcher.values.observation import (
 
 
 def notice(observation: JobObserved, world: WorldObserved) -> float | None:
-    """Return the time of the first notice among the members that leave; None if none leaves."""
+    """Return the time of the first announcement among leaving members; None if no member leaves."""
     members = {member.replica for member in world.members}
     going = (agent.leaving_since for agent in observation.agents if agent.replica in members)
     return min((at for at in going if at is not None), default=None)
 
 
 def release(observation: JobObserved, *, leaving_only: bool) -> Release | None:
-    """Release agents outside a running world that gave notice, or that are no longer desired."""
+    """Release agents outside a running world that announced that they leave, or that are no longer
+    desired.
+    """
     desired, world = observation.desired, observation.world
     running = world is not None and world.phase is WorldPhase.RUNNING
     members = {m.replica for m in world.members} if world is not None and running else set()

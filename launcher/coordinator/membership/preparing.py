@@ -1,9 +1,8 @@
-"""The next world is made ready while this one trains.
+"""Prepares the next world while the present one trains.
 
-Only changes that can wait are prepared: growth, shrinking, a leave with notice, a replacement. The
-next world's workers run up to the point where they would meet, and are held there. A prepared world
-is used only if it is exactly the world to form; any other world takes the ordinary way, with a
-higher epoch.
+Only changes that can wait are prepared: growth, shrinking, an announced leave, a replacement. The
+next world's workers run until they would meet, and wait there. A prepared world is used only if it
+is exactly the world to form; otherwise a world with a higher epoch is formed without preparation.
 """
 
 import math
@@ -33,7 +32,7 @@ _GATHER_SECONDS = 1.0
 def first(
     observation: JobObserved, world: WorldObserved, now: float, action: Action
 ) -> Action | None:
-    """Return the action, or the wait, that comes before the workers are asked to park."""
+    """Return the action, or the wait, before workers are asked to park."""
     if (
         not isinstance(action, Swap)
         or action.anew
@@ -73,7 +72,9 @@ def after(observation: JobObserved, world: WorldObserved, swap: Swap) -> Action:
 
 
 def gathering(observation: JobObserved, form: FormWorld, now: float) -> WaitFor | None:
-    """Return the wait for agents that come at once, as one change; None at the goal."""
+    """Return the wait for agents that join at nearly the same time, so that they cause one change;
+    None if the goal is reached.
+    """
     assert observation.desired is not None
     goal, _ = goal_of(observation, observation.desired)
     if size_of(observation, form.members) >= goal:

@@ -1,4 +1,4 @@
-"""Compares the size of the world with the desired size."""
+"""Comparison of the world's size with the desired size."""
 
 from brain.types.roles import alike, roles_in
 from launcher.coordinator.membership import changing
@@ -31,7 +31,7 @@ _YOUNG_SECONDS = 5.0
 
 
 def compare(observation: JobObserved, world: WorldObserved, now: float) -> Action:
-    """Compare the desired size with the world's."""
+    """Compare the world's size with the desired size."""
     desired = observation.desired
     if desired is None:
         return _settled(observation, world)

@@ -1,4 +1,6 @@
-"""Decide which part of a world may continue while the other is silent, so that only one does."""
+"""Decides which part of a world may continue while the other is silent, so that at most one
+does.
+"""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,12 +16,12 @@ def may_form(
     coordinated: int | None = None,
     witness: WitnessObserved = NO_WITNESS,
 ) -> bool:
-    """True if a world may be formed although members of the last world are silent.
+    """True if a world may form although members of the last world are silent.
 
-    A world may be formed with more than half of the members, or with proof that all others are
-    gone. Once the lease of the silent members ran out, more than half of the members that are not
-    proved to be gone will do, or exactly half with the member that decides between halves. So at
-    most one of the two sides of a cut network goes on, whatever either side knows.
+    A world may form with more than half of the members, or with proof that all others are gone.
+    Once the lease of the silent members has expired, more than half of the members that are not
+    proved to be gone are enough; so is exactly half, if it contains the member that decides between
+    halves. So at most one side of a cut network continues.
     """
     here = sum(replica in reachable for replica in last)
     silent = _silent(last, reachable, gone)
@@ -33,11 +35,11 @@ def may_form(
 def decides(
     last: Sequence[int], gone: Collection[int], coordinated: int | None, witness: WitnessObserved
 ) -> int | None:
-    """Return the member whose half continues when the world was cut in two; None if not known yet.
+    """Return the member whose half continues if a world is cut into halves; None if not known yet.
 
-    The member that ``coordinated`` knows for sure if the witness is in force; every other member
-    knows of a witness that may be. Once the former is gone, a known witness counts. Without a
-    witness, the half of the member that coordinated continues or, if that is gone, the half of the
+    Only the member that ``coordinated`` knows for certain if the witness is in force. Other members
+    know a witness that may be in force; if that member is gone, they use this witness. Without a
+    witness, the half of the member that coordinated continues or, if it is gone, the half of the
     lowest rank.
     """
     there = coordinated in last and coordinated not in gone
@@ -53,7 +55,9 @@ def half_to_ask_for(
     coordinated: int | None,
     witness: WitnessObserved,
 ) -> int | None:
-    """Return the member for whose half to take the witness now; None if no half shall take it."""
+    """Return the member for whose half the witness is to be taken now; None if it is not to be
+    taken.
+    """
     here = [replica for replica in last if replica in reachable]
     if not here or len(here) != _silent(last, reachable, gone) or witness.asked:
         return None
@@ -64,12 +68,13 @@ def half_to_ask_for(
 def quorum_at(
     last: Collection[int], confirmed: Mapping[int, float], gone: Collection[int]
 ) -> float:
-    """Return the instant from which the lease of a world's members may be counted.
+    """Return the time from which the lease of a world's members is counted.
 
-    ``confirmed`` maps each member to the time, on the coordinator's clock, of the newest message
-    that the member is known to have heard from the coordinator. The returned instant is the latest
-    at which more than half of the members, or all that are not proved to be gone, had heard the
-    coordinator: a successor that some of them follow cannot have begun before.
+    ``confirmed`` maps each member to the time, on the coordinator's clock, of the coordinator's
+    newest message that the member has confirmed. The result is the latest time at which more than
+    half of the members, or all that are not proved to be gone, had received the coordinator's
+    messages. A successor cannot have begun before this time, because some of these members would
+    have to follow it.
     """
     at = sorted((confirmed[replica] for replica in last if replica in confirmed), reverse=True)
     more_than_half = len(last) // 2 + 1
@@ -80,13 +85,13 @@ def quorum_at(
 
 
 def may_renew(heard: Iterable[float], lapsed_at: float, *, lost: bool, holds: bool) -> bool:
-    """True if leases that ran out while everything stood still may be renewed, in a world whose own
-    agents alone can begin another world.
+    """True if leases that expired while this machine was paused may be renewed, in a world for
+    which only its own agents can form a successor.
 
-    Only with proof that no successor was begun: the coordinator ``holds`` its leadership where new
-    agents look for it, and every agent that followed it then does so still, on the connection that
-    it had (nobody was ``lost``), and has ``heard`` it since. A successor would have needed some of
-    them, and they would have left.
+    This needs proof that no successor has begun. The coordinator still ``holds`` the leadership,
+    and every agent that followed it still does so on the same connection (none was ``lost``) and
+    has ``heard`` it since. A successor would have needed some of these agents, and they would have
+    left.
 
     >>> may_renew([12.0, 13.0], 11.0, lost=False, holds=True)
     True
@@ -97,7 +102,7 @@ def may_renew(heard: Iterable[float], lapsed_at: float, *, lost: bool, holds: bo
 
 
 def next_epoch(known: Iterable[int]) -> int:
-    """Return the epoch after every epoch that any agent has heard of."""
+    """Return the epoch after the highest one that any agent has received."""
     return max(known, default=0) + 1
 
 

@@ -1,12 +1,12 @@
-"""Choose the agents of a world and their order, by where machines are. Pure.
+"""Chooses the agents of a world and their order from the network topology, as pure functions.
 
 An agent's topology is a path, outermost first (zone, spine, rack, switch); its last name is the
-switch. Tensor-parallel groups talk most and stay on a machine, data-parallel neighbours share a
-switch, pipeline stages go across: ranks that count up along the tree make it so.
+switch. If ranks follow the tree, tensor-parallel groups, which communicate most, stay on a machine,
+data-parallel neighbours share a switch, and only pipeline stages span switches.
 
-``choose`` disturbs a running job as little as possible: members that are still here keep their
-relative order, and a replacement takes the place of the agent that it replaces. Agents that are
-left over wait as warm spares, chosen so that they break up the fewest units.
+``choose`` changes a running world as little as possible: remaining members keep their relative
+order, and a replacement gets the ranks of the agent that it replaces. Surplus agents wait as warm
+spares; they are chosen so that the fewest units are broken up.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,9 +31,9 @@ def choose(
 ) -> tuple[Member, ...]:
     """Return the members of the next world in order of rank; empty if ``minimum`` is not met.
 
-    ``goal``, ``unit`` and ``minimum`` count replicas; if the job asked for processes (with a
-    ``shape``), they count processes. O(n log n) for n agents (with a shape also linear in the
-    processes asked for, times the different sizes of agents).
+    ``goal``, ``unit`` and ``minimum`` count replicas; if the job requested processes (with a
+    ``shape``), they count processes. The cost is O(n log n) for n agents; with a shape it is also
+    linear in the requested processes times the number of different agent sizes.
     """
     here = sorted(agents, key=lambda agent: agent.replica)
     if shape is not None:
@@ -73,8 +73,8 @@ def extent(members: Iterable[Member | AgentObserved], shape: Shape | None) -> in
 def layout(
     members: Sequence[Member], agents: Sequence[AgentObserved], unit: int, rules: WorldRules
 ) -> str:
-    """Return a text that names the warm spares with the reason, and the groups of ranks that cross
-    a switch.
+    """Return a text that names the warm spares with the reason, and the groups of ranks that span
+    switches.
     """
     said = [explain(members, agents, unit if rules.shape is None else 1)]
     copy = rules.tensor * rules.pipeline

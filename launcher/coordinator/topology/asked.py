@@ -11,7 +11,7 @@ _LEVELS = 4
 
 
 def path_of(said: str) -> tuple[str, ...]:
-    """``--topology``: names of branches, outermost first; fewer than four are fewer levels.
+    """Parse ``--topology``: names of branches, outermost first, at most four levels.
 
     >>> path_of("eu-1/spine2/rack7/sw3"), path_of("")
     (('eu-1', 'spine2', 'rack7', 'sw3'), ())
@@ -30,7 +30,7 @@ def path_of(said: str) -> tuple[str, ...]:
 
 
 def shape_of(said: str) -> Shape | None:
-    """``--world``: the desired number of processes, and the fewest and the most that will do.
+    """Parse ``--world``: the desired, the smallest and the largest number of processes.
 
     >>> shape_of("8:4:16"), shape_of("")
     (Shape(processes=8, least=4, most=16), None)
@@ -54,7 +54,7 @@ def shape_of(said: str) -> Shape | None:
 
 
 def parallel_of(said: str) -> tuple[int, int]:
-    """``--parallel``: ranks of a tensor-parallel group, and pipeline stages.
+    """Parse ``--parallel``: ranks of a tensor-parallel group, and pipeline stages.
 
     >>> parallel_of("8x4"), parallel_of("8"), parallel_of("")
     ((8, 4), (8, 1), (1, 1))
@@ -74,9 +74,9 @@ def parallel_of(said: str) -> tuple[int, int]:
 
 
 def nodes_asked(shape: Shape, nnodes: str, unit: int, processes: int, alone: bool) -> int:
-    """Return the largest number of agents for a job that asks for processes.
+    """Return the largest number of agents for a job that requests processes.
 
-    ``alone``: there is no endpoint where others could join.
+    ``alone``: there is no endpoint at which others could join.
 
     Raises:
         BadInput: the flags contradict one another, or this agent alone cannot serve.
@@ -105,7 +105,8 @@ def nodes_asked(shape: Shape, nnodes: str, unit: int, processes: int, alone: boo
 
 
 def unit_asked(unit: int, parallel: tuple[int, int], processes: int) -> int:
-    """Return the unit: as given, else the replicas that hold whole copies of the network together.
+    """Return the unit: the given one, else the number of replicas that together hold whole copies
+    of the network.
 
     Raises:
         BadInput: the unit given breaks copies of the network.

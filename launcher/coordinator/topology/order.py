@@ -1,4 +1,4 @@
-"""The order of a world's members: along the tree of switches, and changed as little as possible."""
+"""The order of a world's members: along the tree of switches, with as few changes as possible."""
 
 import re
 from collections import Counter, defaultdict, deque
@@ -12,7 +12,8 @@ Natural = tuple[tuple[int, int, str], ...]
 
 
 def natural(name: str) -> tuple[Natural, str]:
-    """Sort key of a name whose numbers count as numbers; different names have different keys.
+    """Return a sort key for a name in which numbers sort by value; different names have different
+    keys.
 
     >>> sorted(["node10", "node2", "node02"], key=natural)
     ['node02', 'node2', 'node10']
@@ -22,12 +23,12 @@ def natural(name: str) -> tuple[Natural, str]:
 
 
 def in_order(agents: Iterable[AgentObserved]) -> list[AgentObserved]:
-    """Order agents that were in no world together.
+    """Return the order of agents that were in no world together.
 
-    Go depth-first over the tree, so that agents on one switch are contiguous. At every level, begin
-    with the branch of the agent that asked for rank 0, then the branch with the fullest switch,
-    then order by name and number. Agents that asked for a rank get that rank; the others get the
-    remaining ranks.
+    The order is depth-first over the tree, so that agents on one switch are contiguous. At every
+    level, the branch of the agent that requested rank 0 comes first, then the branch with the
+    fullest switch; other branches are sorted by name and number. Agents that requested a rank get
+    it; the others get the remaining ranks.
     """
     tree = _depth_first(list(agents))
     asked = deque(sorted((a for a in tree if a.rank is not None), key=lambda a: a.rank or 0))
@@ -40,7 +41,7 @@ def in_order(agents: Iterable[AgentObserved]) -> list[AgentObserved]:
 
 
 def switch_order(agents: Sequence[AgentObserved]) -> dict[Path, int]:
-    """The switches in the order in which ``in_order`` walks them, without asked ranks."""
+    """Return the switches in the order of ``in_order``, without requested ranks."""
     return {path: at for at, path in enumerate(dict.fromkeys(map(_path, _depth_first(agents))))}
 
 
@@ -50,12 +51,11 @@ def fill(
     joiners: Sequence[AgentObserved],
     limit: int,
 ) -> dict[int, AgentObserved]:
-    """Give places of lost members to joiners, at most ``limit``; return {rank of the place:
-    joiner}.
+    """Give the ranks of lost members to at most ``limit`` joining agents; return {rank: agent}.
 
-    Joiners that ask for that rank come first, then joiners on the same machine, then joiners by the
-    shared part of the path: the same switch, rack, spine, zone, anywhere. The agent that waited
-    longest (the lowest replica id) goes first.
+    An agent that requested the rank is preferred, then one on the same machine, then one on the
+    same switch, rack, spine or zone. Of equal agents, the one that waited longest (the lowest
+    replica id) is chosen.
     """
     kept = {agent.replica for agent in survivors}
     holes = [member for member in previous if member.replica not in kept]
@@ -74,10 +74,12 @@ def arrange(
     more: Sequence[AgentObserved],
     unit: int,
 ) -> list[AgentObserved]:
-    """Put survivors in their old order, replacements into free places, and ``more`` beside them.
+    """Return remaining members in their old order, with replacements in free ranks and ``more``
+    next to them.
 
-    Whole units of ``more`` go behind the last member on their switch, so that it stays contiguous;
-    the rest is appended. If every agent asked for a rank, the asked ranks are the order.
+    Whole units of ``more`` follow the last member on their switch, so that the switch stays
+    contiguous; the other agents are appended. If every agent requested a rank, the requested ranks
+    are the order.
     """
     here = {agent.replica: agent for agent in survivors}
     slots = ((here.get(m.replica) or filled.get(m.group_rank)) for m in previous)

@@ -1,4 +1,4 @@
-"""Agents of different sizes that together have the processes a job asked for."""
+"""Chooses agents of different sizes that together have the requested number of processes."""
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,9 @@ from launcher.values.observation import AgentObserved, Shape
 
 @dataclass(frozen=True, slots=True)
 class PackingKind:
-    """Alike agents: members of the last world or not, with the same number of processes."""
+    """Agents that are alike: members of the last world or not, with the same number of
+    processes.
+    """
 
     survivor: bool
     processes: int
@@ -27,12 +29,13 @@ def pack(
     minimum: int,
     shape: Shape,
 ) -> list[AgentObserved]:
-    """Return agents with ``goal`` processes in total; if no choice has that sum, the nearest sum
-    above it up to ``shape.most``, else the nearest below it down to ``minimum``; else an empty
+    """Return agents with ``goal`` processes in total. If no choice has this sum, take the nearest
+    sum above it up to ``shape.most``, else the nearest below it down to ``minimum``, else an empty
     list.
 
-    Among choices that fit, prefer most processes of the last world, then the fewest agents; among
-    alike agents, those that fill switches. Sums are multiples of ``unit``.
+    Of several choices, prefer the one with most processes of the last world, then the one with the
+    fewest agents; of similar agents, prefer those that fill switches. Sums are multiples of
+    ``unit``.
     """
     known = {member.replica for member in previous}
     kinds: dict[PackingKind, list[AgentObserved]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Tensor, data and pipeline groups over the ranks of a world, and which of them cross a switch.
+"""Tensor, data and pipeline groups of a world's ranks, and which of them span switches.
 
 The order of ranks is Megatron's (tensor, then data, then pipeline): a tensor group is ``tensor``
 ranks in a row, data-parallel neighbours are ``tensor`` apart, pipeline stages are a whole block
@@ -16,7 +16,7 @@ from brain.types.world import Member
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelGroup:
-    """Ranks that talk to one another: a ring (tensor, data) or a chain (pipeline)."""
+    """Ranks that communicate with one another: a ring (tensor, data) or a chain (pipeline)."""
 
     #: ``tensor``, ``data`` or ``pipeline``.
     kind: str
@@ -27,7 +27,8 @@ class ParallelGroup:
 
 
 def unit_of(tensor: int, pipeline: int, processes: int) -> int:
-    """Replicas of ``processes`` each that whole copies of the network fill.
+    """Return the smallest number of replicas with ``processes`` each that hold whole copies of the
+    network.
 
     >>> unit_of(8, 4, 8), unit_of(4, 1, 8), unit_of(8, 1, 4), unit_of(2, 3, 4)
     (4, 1, 2, 3)
@@ -74,9 +75,9 @@ def groups(
 
 
 def crossings(found: Iterable[ParallelGroup]) -> str:
-    """Return a sentence with the kinds of groups that span machines and switches.
+    """Return a sentence that names the kinds of groups that span machines and switches.
 
-    Tensor groups are counted where they leave a machine, the others where they cross a switch.
+    Tensor groups are counted if they span machines, other groups if they span switches.
     """
     said = []
     for kind, what in (

@@ -1,4 +1,4 @@
-"""Choose the agents that a world leaves out: those whose absence breaks up the fewest units."""
+"""Chooses the agents that a world leaves out, so that the fewest units are broken up."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ def keep(
     unit: int,
     previous: Sequence[Member] = (),
 ) -> list[AgentObserved]:
-    """Return the ``size`` agents of ``free`` that run beside ``fixed``, in the order given.
+    """Return the ``size`` agents of ``free`` that run in addition to ``fixed``, in the given order.
 
     Agents beyond whole units on their switch are left out first, beginning with the most fragmented
     switch (fewest agents beyond, then fewest members); then whole units of the emptiest switches.
     On one switch, agents whose unit of the last world is broken are left out first, then the unit
-    with the highest replica id; without a last world, the last of ``free``. An agent that asked for
-    a rank stays longest.
+    with the highest replica id; without a last world, the last of ``free``. An agent that requested
+    a rank is left out last.
     """
     spare = len(free) - size
     if spare <= 0:
@@ -39,7 +39,7 @@ def keep(
 
 
 def explain(members: Sequence[Member], agents: Sequence[AgentObserved], unit: int) -> str:
-    """Return a sentence with the warm spares and the reason; empty without spares."""
+    """Return a sentence that names the warm spares and the reason; empty without spares."""
     known = {member.replica for member in members}
     spares = [a for a in agents if a.replica not in known and a.leaving_since is None and a.ready]
     if not spares:

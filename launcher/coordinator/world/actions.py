@@ -72,7 +72,7 @@ async def carry_out(action: observation.Ordinary, it: CoordinatorState) -> None:
 
 
 def park(it: CoordinatorState, mode: Mode) -> None:
-    """Ask all workers to park, or to run on."""
+    """Ask all workers to park, or to continue."""
     monitor = it.running
     if mode is Mode.RUN:
         monitor.unpark()
@@ -83,7 +83,7 @@ def park(it: CoordinatorState, mode: Mode) -> None:
 
 
 def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
-    """Have the workers of the next world started and held, while this one trains."""
+    """Let agents start the workers of the next world and hold them, while this one trains."""
     document = document_of(it, formed)
     it.prepared_epoch = document.epoch
     it.preparation = Preparation(formed, document, since=it.clock())
@@ -93,7 +93,7 @@ def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
 
 
 def discard(it: CoordinatorState, reason: str | None) -> None:
-    """End the prepared world; with a reason this change is not prepared again."""
+    """End the prepared world; with a reason, this change is not prepared again."""
     preparation = it.preparation
     if preparation is None:
         return
@@ -109,7 +109,7 @@ def discard(it: CoordinatorState, reason: str | None) -> None:
 
 
 def hold(it: CoordinatorState, reason: str) -> None:
-    """Give up the change."""
+    """Abandon the change."""
     monitor, desired = it.running, it.desired
     assert desired is not None
     park(it, Mode.RUN)
@@ -122,7 +122,7 @@ def hold(it: CoordinatorState, reason: str) -> None:
 
 
 async def swap(it: CoordinatorState, *, planned: bool) -> None:
-    """At the safe point: keep the checkpoint, then stop the workers."""
+    """At the safe point, pin the checkpoint, then stop the workers."""
     monitor, desired = it.running, it.desired
     if it.journal.ledger.unchecked and not planned:
         return stop(it, Cause.MEMBERSHIP, quietly=True)
@@ -144,10 +144,10 @@ async def swap(it: CoordinatorState, *, planned: bool) -> None:
 
 
 def stop(it: CoordinatorState, cause: Cause | None, *, quietly: bool = False) -> None:
-    """Stop the workers; report the loss of a world, unless ``quietly``.
+    """Stop the workers; report the loss of the world, unless ``quietly``.
 
-    The workers are told before the ledger is written. If this process dies in between, its
-    successor sees workers that have ended, and one failure is not counted.
+    The workers are stopped before the ledger is written. If this process dies in between, its
+    successor sees ended workers, and one failure is not counted.
     """
     monitor = it.running
     monitor.phase, monitor.ended_by = observation.WorldPhase.STOPPING, cause
@@ -214,7 +214,7 @@ async def _put_back(it: CoordinatorState, revert: bool) -> None:
 
 
 def document_of(it: CoordinatorState, formed: observation.FormWorld) -> WorldDocument:
-    """Return the next world, with an epoch that no agent has heard of."""
+    """Return the next world, with an epoch that no agent has received yet."""
     terms, ledger = it.terms, it.journal.ledger
     first = it.peers.get(formed.members[0].replica)
     assert first is not None
@@ -260,7 +260,7 @@ async def _all_ended(it: CoordinatorState) -> None:
 
 
 def relabel(it: CoordinatorState, generation: int, goal: int) -> None:
-    """Let the present world answer another generation."""
+    """Assign another generation to the present world."""
     monitor = it.running
     monitor.generation, monitor.goal = generation, goal
     monitor.document = replace(monitor.document, generation=generation)
@@ -296,7 +296,7 @@ def revert(it: CoordinatorState, reason: str) -> None:
 
 
 async def end(it: CoordinatorState, ended: observation.End) -> None:
-    """End the job, after which nothing is decided."""
+    """End the job; nothing is decided afterwards."""
     event = _EVENTS.get(ended.exit, WorldEvent.STOPPED)
     failed, code = event is WorldEvent.LOST, ended.exit_code
     if failed:

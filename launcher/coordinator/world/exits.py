@@ -1,4 +1,4 @@
-"""The exits of a world's workers, as ``launcher.values.diagnosis`` wants them. Pure."""
+"""The exits of a world's workers, in the form that ``launcher.values.diagnosis`` needs. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ Exits = Mapping[tuple[int, WorkerExit], float]
 
 
 def failed(members: Sequence[Member], exits: Exits) -> list[Failed]:
-    """Return exits of workers that failed; a worker whose lease ran out did not fail."""
+    """Return the exits of failed workers; a worker whose lease expired has not failed."""
     nodes = {member.replica: member.node for member in members}
     return [
         Failed(

@@ -1,4 +1,4 @@
-"""Heartbeats that agents send to a coordinator, and the leases that answer them."""
+"""Heartbeats that agents send to a coordinator, and the leases that it answers."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Heartbeats:
         self._given = math.inf, 0, 0
 
     def answer(self, peer: Peer, beat: messages.Heartbeat) -> messages.Lease:
-        """Note the workers' progress, and answer with the lease that they live by."""
+        """Store the workers' progress, and answer with their lease."""
         it, now = self._it, self._it.clock()
         monitor = it.monitor
         peer.confirmed_at = max(peer.confirmed_at, beat.heard)

@@ -26,7 +26,7 @@ async def carry_out(action: observation.Action, it: CoordinatorState) -> None:
 
 
 def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
-    """Have members build the next group, start newcomers, and get leaving workers ready."""
+    """Let members build the next group, start newcomers, and prepare leaving workers."""
     document = replace(actions.document_of(it, formed), elastic=True)
     last = it.running.document.members
     it.prepared_epoch = document.epoch
@@ -43,13 +43,13 @@ def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
 
 
 def answered(it: CoordinatorState, preparation: Preparation) -> None:
-    """Ask for a step, once, when all is built."""
+    """Once all is built, ask for a step, once."""
     if preparation.in_process and preparation.built and preparation.first is not None:
         _send(it, [preparation.first], messages.Appoint(epoch=preparation.document.epoch))
 
 
 def heard(it: CoordinatorState, peer: Peer, message: messages.Appointed | messages.Agreed) -> None:
-    """Take an answer about the step after which all members change."""
+    """Handle an answer about the step after which all members change."""
     preparation = it.preparation
     if preparation is None or message.epoch != preparation.document.epoch:
         return
@@ -61,7 +61,7 @@ def heard(it: CoordinatorState, peer: Peer, message: messages.Appointed | messag
 
 
 def known(it: CoordinatorState, replica: int) -> None:
-    """Note, for a successor too, that all workers of a member can change worlds in process."""
+    """Store, also for a successor, that all workers of a member can change worlds in process."""
     monitor = it.running
     monitor.elastic.add(replica)
     if monitor.elastic >= monitor.replicas and not monitor.document.elastic:
@@ -81,7 +81,7 @@ def post(it: CoordinatorState, peer: Peer, message: messages.Post) -> None:
 
 
 def switch(it: CoordinatorState, formed: observation.FormWorld) -> None:
-    """Make the next world the present one: its members go over at the agreed step."""
+    """Make the next world the present one; its members change at the agreed step."""
     preparation, before = it.preparation, it.running
     assert preparation is not None
     it.preparation = None
@@ -94,7 +94,7 @@ def switch(it: CoordinatorState, formed: observation.FormWorld) -> None:
 
 
 def heal(it: CoordinatorState, formed: observation.FormWorld) -> None:
-    """Let the remaining workers go on at once; a failure counts, and may end the job."""
+    """Let the remaining workers continue immediately; a failure is counted, and may end the job."""
     before = it.running
     actions.discard(it, None)
     if formed.cause is Cause.FAILURE:
@@ -118,7 +118,7 @@ def heal(it: CoordinatorState, formed: observation.FormWorld) -> None:
 
 
 def part(it: CoordinatorState, replicas: Iterable[int]) -> None:
-    """End the remaining workers that have no place in the present world."""
+    """End the remaining workers that are not in the present world."""
     grace = it.terms.grace_seconds
     for replica in list(replicas):
         epoch = it.running.parting.pop(replica, None)

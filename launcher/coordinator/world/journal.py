@@ -1,8 +1,9 @@
-"""The coordinator's journal: for its successor, and for Brain.
+"""The coordinator's journal, for its successor and for Brain.
 
 Each file is replaced before the event that it describes, so that a successor on this machine finds
-the file whichever process dies. A background task syncs the files, so that they outlive a power cut
-as well (workers do not): a disk may take longer to sync than a world takes to change.
+the file whichever process dies. A background task syncs the files to disk, because a sync may take
+longer than a change of the world. A power cut may lose the newest file, but it also ends the
+workers.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ class Journal:
         self._wrote = asyncio.Event()
 
     async def settle(self) -> None:
-        """Sync files to the disk for ever; the owner cancels it."""
+        """Sync files to the disk, until cancelled."""
         while True:
             await self._wrote.wait()
             self._wrote.clear()
@@ -71,7 +72,9 @@ class Journal:
         self.world(document)
 
     def note(self, *, durable: bool = True, **changes: Any) -> None:
-        """Change the ledger; a ``durable`` change is synced soon, to outlive a power cut."""
+        """Change the ledger; a ``durable`` change is synced soon, so that it survives a power
+        cut.
+        """
         self.ledger = replace(self.ledger, **changes)
         self._keep("ledger", self.ledger, durable=durable)
 
@@ -90,8 +93,8 @@ class Journal:
         members: tuple[Member, ...] | None = None,
         **more: Any,
     ) -> None:
-        """Report an event of a world; give ``generation`` and ``cause`` if they are not the world's
-        own, and ``epoch`` if the world is not the latest.
+        """Report an event of a world. ``generation``, ``cause`` and ``epoch`` are needed only if
+        they differ from those of the latest world.
         """
         report = WorldReport(
             job=JobId(self._job),
@@ -116,7 +119,7 @@ class Journal:
             self._say(f"{event}: {report.detail}")
 
     def tell_stepping(self, monitor: WorldMonitor) -> None:
-        """Report the first step, with the downtime before it and the steps redone."""
+        """Report the first step, with the downtime before it and the number of repeated steps."""
         past, first = self.ledger.past, monitor.first_step_at
         last = None if past is None else past.last_step_at
         self.tell(

@@ -1,4 +1,4 @@
-"""Facts that a coordinator's successor has to know, written before the coordinator acts."""
+"""Facts that a coordinator's successor needs, written before the coordinator acts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from launcher.values.observation import HeldWorld, WorldChange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldPast:
-    """Progress of a past world: steps, and the checkpoints it saved."""
+    """Progress of an earlier world: its steps, and the checkpoints that it saved."""
 
     #: Optimizer steps of rank 0.
     steps: int = 0
@@ -22,7 +22,7 @@ class WorldPast:
     saved: dict[str, int] = field(default_factory=dict)
 
     def redone(self, loaded: Iterable[str]) -> int:
-        """Return the steps that a world has to redo after it loaded these checkpoints."""
+        """Return the steps that a world repeats after it has loaded these checkpoints."""
         return self.steps - self.at(loaded)
 
     def at(self, loaded: Iterable[str], begun: int = 0) -> int:
@@ -33,7 +33,9 @@ class WorldPast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldLedger:
-    """``ledger.json``: a coordinator's facts for its successor, beside the world document."""
+    """``ledger.json``: a coordinator's facts for its successor, in addition to the world
+    document.
+    """
 
     epoch: int = 0
     goal: int = 0

@@ -21,7 +21,7 @@ _LEAST_STEPS = 10
 
 
 class WorldMonitor:
-    """Observations of one world, from messages. Instants are seconds of the coordinator's clock."""
+    """Observations of one world, from messages. Times are seconds of the coordinator's clock."""
 
     def __init__(
         self, document: WorldDocument, *, goal: int, since: float, declared: bool, blind: bool
@@ -100,12 +100,12 @@ class WorldMonitor:
 
     @property
     def formed(self) -> bool:
-        """True if all workers were started."""
+        """True if all workers have started."""
         return not self._unstarted
 
     @property
     def stepping(self) -> bool:
-        """True if a first step was seen, or cannot be seen."""
+        """True if a first step was observed, or cannot be observed."""
         return self._stepping or (self._blind and self.formed)
 
     @property
@@ -115,7 +115,7 @@ class WorldMonitor:
 
     @property
     def saved(self) -> list[str]:
-        """Checkpoints that this world was seen to save."""
+        """Checkpoints that this world has saved."""
         return list(self._saved)
 
     def follow(self, before: "WorldMonitor") -> None:
@@ -128,20 +128,20 @@ class WorldMonitor:
         self._saved_step, self.loaded = before._saved_step, list(before.loaded)
 
     def ending(self, replica: int) -> set[int | None]:
-        """Return the epochs of a replica's workers that still run without a place in this world."""
+        """Return the epochs of a replica's workers that still run and are not in this world."""
         return {self.parting.get(replica), self.parted.get(replica)}
 
     def fails(self, replica: int) -> None:
-        """Note that a member's worker is failing; its exit code comes later."""
+        """Store that a member's worker is failing; its exit code comes later."""
         self.failing.add(replica)
 
     @property
     def awaited(self) -> bool:
-        """True if the exit of a failing worker is still to come."""
+        """True if the exit of a failing worker has not been reported yet."""
         return bool(self.failing - {replica for replica, _ in self._exits})
 
     def torn(self, reason: str, *, unbuilt: bool, now: float) -> None:
-        """Note that workers cannot reach each other."""
+        """Store that workers cannot reach each other."""
         self.torn_because = self.torn_because or reason
         self.torn_at = now if self.torn_at is None else self.torn_at
         self.unbuilt |= unbuilt
@@ -149,8 +149,8 @@ class WorldMonitor:
     def remembers(
         self, replica: int, memory: MemoryCheckpoint, now: datetime
     ) -> tuple[Member, ...] | None:
-        """Note how far a member's memory is ahead of storage; return the members to report, None if
-        nothing new is worth a report.
+        """Store by how much a member's memory is ahead of storage; return the members to report, or
+        None if nothing new is worth reporting.
         """
         self._memory[replica] = memory
         told = worth_telling(self._memory, now)
@@ -160,12 +160,14 @@ class WorldMonitor:
         return tuple(replace(m, memory=told.get(m.replica)) for m in self.document.members)
 
     def started(self, replica: int) -> bool:
-        """Note that all workers of a member were started; return True if it was the last member."""
+        """Store that all workers of a member have started; return True if it was the last
+        member.
+        """
         self._unstarted.discard(replica)
         return self.formed
 
     def heard(self, event: ProbeEvent, now: float) -> bool:
-        """Note a probe's event; return True if it may change a decision."""
+        """Store a probe's event; return True if it may change a decision."""
         path = links.real(event.path) if event.path else None
         self._met |= bool(event.met)
         match event.event:
@@ -190,22 +192,24 @@ class WorldMonitor:
 
     @property
     def copies(self) -> bool:
-        """True if several workers are copies: each has saved, and none had met another before."""
+        """True if several workers run independent copies: each has saved before it met another."""
         return self.processes > 1 and not self._met and len(self._alone) == self.processes
 
     def first_step(self) -> None:
-        """Note that rank 0 completed a step."""
+        """Store that rank 0 completed a step."""
         if not self._stepping:
             self._stepping = True
             self.unloaded = bool(self.pins) and not self._pinned_loaded
 
     def went(self, progress: Iterable[Progress], offset: float) -> None:
-        """Note the progress; the workers' clock plus ``offset`` seconds is the coordinator's."""
+        """Store the progress; the workers' clock plus ``offset`` seconds is the coordinator's
+        clock.
+        """
         for each in progress:
             self._progress[each.rank] = (each, offset)
 
     def exited(self, replica: int, exit: WorkerExit, now: float = 0.0) -> bool:
-        """Note a worker's exit; return True if it may change a decision."""
+        """Store a worker's exit; return True if it may change a decision."""
         if (replica, exit) in self._exits:
             return False
         self._exits[replica, exit] = now
@@ -222,8 +226,8 @@ class WorldMonitor:
 
     @property
     def finished(self) -> bool:
-        """True if all workers ended with 0; or all that had the state did, so that newcomers cannot
-        get it.
+        """True if all workers exited with 0, or all that had the state did, so that newcomers
+        cannot get it.
         """
         return self._done == self._leading or (not self.formed and self._ended_before_it)
 
@@ -236,16 +240,16 @@ class WorldMonitor:
         return bool(members) and ended == sum(member.processes for member in members)
 
     def stopped(self, replica: int) -> bool:
-        """Note that a member has no workers any more; return True if it was the last."""
+        """Store that a member has no more workers; return True if it was the last."""
         self._running.discard(replica)
         return not self._running
 
     def again(self, replica: int) -> None:
-        """Note that a lost member came back with its workers."""
+        """Store that a lost member came back with its workers."""
         self._running.add(replica)
 
     def without(self, replica: int) -> None:
-        """Note that a member is here without workers of this world."""
+        """Store that a member is connected but has no workers of this world."""
         self._dispersed = True
         self.stopped(replica)
 
@@ -259,25 +263,27 @@ class WorldMonitor:
         return set(self._running)
 
     def park(self, now: float) -> None:
-        """Note that workers were asked to park."""
+        """Store that workers were asked to park."""
         self._parking, self._fresh = now, []
         self._parked.clear()
         self._unparked = set(self._savers)
 
     def unpark(self) -> None:
-        """Note that workers were asked to run on."""
+        """Store that workers were asked to continue."""
         self._parking = None
         self._parked.clear()
 
     def checkpoints(self) -> dict[str, bool]:
-        """Checkpoints saved at this safe point; the value is True if one was renamed into place."""
+        """Checkpoints saved at this safe point; the value is True if the checkpoint was renamed
+        into place.
+        """
         # A step in an agent's memory needs no second hold: agents keep it for the next world.
         fresh = (path for path in self._fresh if not path.startswith(links.MEMORY))
         return {path: self._saved.get(path, (0, False))[1] for path in fresh}
 
     @property
     def past(self) -> WorldPast:
-        """Progress of this world so far, as its successor needs it."""
+        """Progress of this world so far, in the form that its successor needs."""
         if not self._progress:
             return WorldPast()
         first = self._progress.get(0)
@@ -296,14 +302,14 @@ class WorldMonitor:
         return min(steps, default=None)
 
     def stands_still(self, found: Diagnosis, code: int | None) -> None:
-        """Note a hang; with a ``code`` it counts as a failure with that exit code."""
+        """Store a hang; with a ``code`` it counts as a failure with that exit code."""
         self.hung = found
         if code is not None and self._failed is None:
             self._failed = code
 
     @property
     def progress(self) -> list[tuple[Progress, float]]:
-        """Progress of each worker, with the seconds to add to its clock for the coordinator's."""
+        """Progress of each worker, with the seconds between its clock and the coordinator's."""
         return list(self._progress.values())
 
     def member_of(self, rank: int) -> Member | None:
@@ -317,7 +323,7 @@ class WorldMonitor:
 
     @property
     def heard_exits(self) -> Exits:
-        """Exits of workers in the order they were heard, each with the time it was heard."""
+        """Exits of workers in the order of their reports, each with the time of the report."""
         return self._exits
 
     @property
@@ -326,7 +332,7 @@ class WorldMonitor:
         return [exit for _, exit in self._exits]
 
     def seen(self) -> WorldObserved:
-        """Return the observations as ``membership.decide`` needs them."""
+        """Return the observations in the form that ``membership.decide`` needs."""
         return WorldObserved(
             epoch=self.document.epoch,
             generation=self.generation,

@@ -1,4 +1,4 @@
-"""The coordinator's connections: agents that join, are connected, or fell silent."""
+"""The coordinator's connections: agents that join, are connected, or are silent."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ class Peer:
         return self.hello.replica
 
     def seen(self) -> AgentObserved:
-        """Return this peer as ``membership.decide`` needs it."""
+        """Return this peer in the form that ``membership.decide`` needs."""
         hello = self.hello
         return AgentObserved(
             replica=hello.replica,
@@ -63,15 +63,15 @@ class Listener(Protocol):
     """A receiver of events on the connections."""
 
     def came(self, peer: Peer) -> None:
-        """Note that an agent was let in."""
+        """Handle the arrival of an accepted agent."""
         ...
 
     def heard(self, peer: Peer, message: messages.Message) -> None:
-        """Take an agent's message."""
+        """Handle an agent's message."""
         ...
 
     def left(self, peer: Peer, proved: bool) -> None:
-        """Note that a connection ended with its process (``proved``), or that a lease ran out."""
+        """Handle the end of a connection: its process ended (``proved``), or its lease expired."""
         ...
 
 
@@ -115,9 +115,9 @@ class Peers:
     async def serve(
         self, hello: messages.Hello, connection: Connection, *, epoch: int, taken: Collection[int]
     ) -> None:
-        """Let an agent in and read its messages until its connection ends.
+        """Accept an agent, and read its messages until its connection ends.
 
-        A new agent gets an id that is not in ``taken``.
+        A new agent gets an id outside ``taken``.
         """
         if refused := self._refusal(hello):
             connection.send(refused)
@@ -142,9 +142,10 @@ class Peers:
             peer.connection.send(bye)
 
     async def watch_silence(self) -> None:
-        """Drop agents that are silent for longer than their lease, for ever.
+        """Drop agents that are silent for longer than their lease, until cancelled.
 
-        Time for which this process was stopped does not count, since it could hear no agent.
+        The time for which this process was stopped does not count, because it received no messages
+        then.
         """
         while True:
             now = self._clock()

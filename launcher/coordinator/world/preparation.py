@@ -1,4 +1,4 @@
-"""A world that is made ready while another one trains: the answers of its agents."""
+"""A world that is prepared while another one trains, with the answers of its agents."""
 
 from collections.abc import Collection
 
@@ -7,7 +7,7 @@ from launcher.values.observation import FormWorld, PreparationObserved
 
 
 class Preparation:
-    """Observations of a world that is prepared, from messages.
+    """Observations of a prepared world, from messages.
 
     For a change in process, its members and the leaving workers first build the group
     (``answered``), and then agree to the step after which they change (``agreed``).
@@ -47,7 +47,7 @@ class Preparation:
 
     @property
     def ready(self) -> bool:
-        """True if all its workers wait at the gate, or for the step that they agreed to."""
+        """True if all its workers wait at the gate, or at the agreed step."""
         agreed = self._step is not None and not self._open and not self._late
         return self.built and (agreed or not self.in_process)
 
@@ -57,15 +57,15 @@ class Preparation:
         return self.ready or self.failed is not None
 
     def answered(self, replica: int) -> None:
-        """Note that an agent's workers are at the gate, or have built the group."""
+        """Store that an agent's workers wait at the gate, or have built the group."""
         self._waited.discard(replica)
 
     def ask(self, step: int) -> None:
-        """Note that all members are asked to change after that many steps."""
+        """Store that all members are asked to change after a number of steps."""
         self._step, self._open, self._late = step, set(self.involved), False
 
     def agreed(self, replica: int, step: int, ok: bool) -> bool:
-        """Note one answer; return True if all have answered and another step must be named."""
+        """Store one answer; return True if all have answered and another step must be chosen."""
         if step != self._step:
             return False
         self._open.discard(replica)
@@ -81,7 +81,7 @@ class Preparation:
         return self.ready and self.form == form
 
     def seen(self) -> PreparationObserved:
-        """Return the observations as ``membership.decide`` needs them."""
+        """Return the observations in the form that ``membership.decide`` needs."""
         return PreparationObserved(
             form=self.form,
             since=self._since,

@@ -80,10 +80,10 @@ class CoordinatorState:
 
     @property
     def lease_until(self) -> float:
-        """Instant by which the workers of silent members have ended themselves.
+        """Time by which the workers of silent members have ended themselves.
 
-        The last coordinator's leases count from the time at which most members had last heard it;
-        at least one of those members is connected here.
+        The last coordinator's leases are counted from the time at which most members last received
+        its messages; at least one of these members is connected here.
         """
         if self.recovered_at is None:
             return self.turned_until
@@ -95,7 +95,7 @@ class CoordinatorState:
 
     @property
     def in_touch(self) -> bool:
-        """True if no newer world can have been formed elsewhere: a member here still holds a lease
+        """True if no newer world can have formed elsewhere, because a member here still has a lease
         of the latest world.
         """
         if self.recovered_at is None:
@@ -127,7 +127,9 @@ class CoordinatorState:
 
     @property
     def witness_seen(self) -> WitnessObserved:
-        """Return the best knowledge that any agent here has of the latest world's witness."""
+        """Return the most certain knowledge that any connected agent has of the latest world's
+        witness.
+        """
         epoch = 0 if self.monitor is None else self.monitor.document.epoch
         told = [self.witness.seen, *(peer.hello.witness for peer in self.peers)]
         known = [each for each in told if each.path and each.epoch == epoch]
@@ -140,7 +142,7 @@ class CoordinatorState:
         return replace(best, holder=held, in_force=any(each.in_force for each in known))
 
     def desire(self, desired: DesiredWorld) -> None:
-        """Take a new desired world."""
+        """Store a new desired world."""
         if self.desired is None or self.desired.generation != desired.generation:
             self.desired_since = self.clock()
         self.desired = desired
@@ -166,7 +168,7 @@ class CoordinatorState:
         """Take over a world that the last coordinator formed and this agent did not know; return
         True if it is new.
 
-        The leases of its workers may last for a full term from now.
+        The leases of its workers may last for a full lease time from now.
         """
         known = 0 if self.monitor is None else self.monitor.document.epoch
         self.behind = {who: epoch for who, epoch in self.behind.items() if epoch > world.epoch}
@@ -198,7 +200,7 @@ class CoordinatorState:
         self.gone.clear()
 
     def watching(self, document: WorldDocument, goal: int) -> WorldMonitor:
-        """Watch a world that answers a desired world of ``goal`` replicas."""
+        """Return the monitor for a world that belongs to a desired world of ``goal`` replicas."""
         terms, ledger = self.terms, self.journal.ledger
         monitor = WorldMonitor(
             document, goal=goal, since=self.clock(), declared=terms.declared, blind=terms.blind
@@ -207,7 +209,7 @@ class CoordinatorState:
         return monitor
 
     def observe(self) -> None:
-        """Note and report changes of the world."""
+        """Update and report the changes of the world."""
         monitor, journal = self.monitor, self.journal
         if monitor is None:
             return
@@ -236,9 +238,9 @@ class CoordinatorState:
             say(_NOT_DISTRIBUTED % monitor.processes)
 
     def fell(self, monitor: WorldMonitor) -> None:
-        """Note that a world was lost and its remaining members go on.
+        """Store that a world was lost and its remaining members continue.
 
-        The loss is reported once the exits of its failed workers are heard.
+        The loss is reported once the exits of its failed workers are known.
         """
         if self.fallen is not None:
             self.tell_lost(self.fallen)
@@ -276,7 +278,7 @@ class CoordinatorState:
         return "; ".join(filter(None, ("in process" if monitor.in_process else "", said)))
 
     def confirm(self) -> None:
-        """Note that the change is over, made or undone."""
+        """Store that the change is finished or undone."""
         for pin in self.journal.ledger.pins:
             pins.unpin(pin)
         self.journal.note(pins=(), change=None)
@@ -284,7 +286,7 @@ class CoordinatorState:
             self.monitor.change, self.monitor.pins = None, ()
 
     def observation(self) -> JobObserved:
-        """Build the observation of everything that ``membership.decide`` needs."""
+        """Build the observation that ``membership.decide`` needs."""
         world = None if self.monitor is None else self.monitor.seen()
         if world is not None and self.preparation is not None:
             world = replace(world, preparing=self.preparation.seen())
@@ -314,7 +316,7 @@ class CoordinatorState:
         return (*ledger.barren, world.failed)
 
     def loss(self, cause: Cause, monitor: WorldMonitor | None = None) -> str:
-        """Return a sentence with the reason why ``monitor``'s or the latest world was lost; empty
+        """Return a sentence that says why ``monitor``'s world, or the latest world, was lost; empty
         if unknown.
         """
         monitor = monitor or self.monitor
@@ -352,7 +354,9 @@ class CoordinatorState:
         )
 
     def follow(self, found: Diagnosis, monitor: WorldMonitor) -> Diagnosis:
-        """Remember a failure, and carry out its consequence by ``values.diagnosis.policy``."""
+        """Store a failure, and carry out its consequence according to
+        ``values.diagnosis.policy``.
+        """
         ledger = self.journal.ledger
         failed = exits.failed(monitor.document.members, monitor.heard_exits)
         root = first(failed) if found.kind is not FailureKind.HANG else None

@@ -1,4 +1,4 @@
-"""The terms that a job's owner set, as its coordinator needs them."""
+"""The terms set by a job's owner, in the form that its coordinator needs."""
 
 from dataclasses import dataclass, field
 

@@ -1,8 +1,9 @@
-"""The coordinator's side of the witness: it offers one, and puts it in force once all saw it.
+"""The coordinator's side of the witness: it offers one, and puts it in force once all members see
+it.
 
-Only the member that formed a world gives it a witness. So one agent knows for sure, and before any
-other, if a witness is in force. In half a world, a member that knows of no witness waits, and the
-coordinator's half cannot go on without the witness that another half may take.
+Only the member that formed a world gives it a witness. So one agent is the first to know for
+certain if a witness is in force. In half of a world, a member that knows of no witness waits, and
+the coordinator's half cannot continue without the witness that the other half may take.
 """
 
 import asyncio
@@ -17,8 +18,8 @@ from launcher.values.observation import WorldPhase
 
 
 class WitnessOffer:
-    """Names a directory on the checkpoint's storage in which only one half of a cut world can take
-    a lock, and has every member see it before it counts.
+    """Offers a witness: a file on the checkpoint's storage that only one half of a cut world can
+    take. It is in force once every member sees it.
     """
 
     def __init__(self, it: CoordinatorState, near: Callable[[str], bool]) -> None:
@@ -31,7 +32,7 @@ class WitnessOffer:
         self._saw: set[int] = set()
 
     def look(self) -> None:
-        """Offer a witness where the world has none and may have one."""
+        """Offer a witness if the world has none and may have one."""
         monitor, seen = self._it.monitor, self._it.witness.seen
         if monitor is None or not self._due(monitor) or seen.in_force:
             return
@@ -49,13 +50,13 @@ class WitnessOffer:
                 return
 
     def came(self, peer: Peer) -> None:
-        """Inform a member that was away of the witness."""
+        """Inform a returning member of the witness."""
         seen = self._it.witness.seen
         if seen.path and peer.hello.epoch == seen.epoch:
             self._tell(peer)
 
     def heard(self, peer: Peer, message: messages.Witnessed) -> None:
-        """Take a member's answer if it sees the witness."""
+        """Store a member's answer if it sees the witness."""
         it, seen, monitor = self._it, self._it.witness.seen, self._it.monitor
         if monitor is None or not self._due(monitor) or seen.in_force or message.path != seen.path:
             return
