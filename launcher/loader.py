@@ -1,4 +1,4 @@
-"""Let a script's data loaders follow the CPUs that Brain's plans give its replica.
+"""Let a script's data loaders follow the CPUs that Brain's plans give to its replica.
 
     loaders = Loaders(4)                     # the workers if nothing limits the replica's CPUs
     loader = DataLoader(data, num_workers=loaders.workers, prefetch_factor=loaders.prefetch, ...)
@@ -6,8 +6,8 @@
         if step % 50 == 0 and loaders.renew():
             loader = DataLoader(data, num_workers=loaders.workers, ...)
 
-A plan changes the control group of a replica while it runs, so this module asks the kernel, and
-needs the standard library alone. Ranks may have different numbers.
+A plan changes the control group of a replica while it runs, so this module reads the kernel's
+files. It uses only the standard library. Ranks may get different numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST = 16
 
 
 class Loaders:
-    """The worker processes that the loader of this rank should have now."""
+    """The number of worker processes that this rank's loader should have now."""
 
     def __init__(
         self,
@@ -51,11 +51,13 @@ class Loaders:
 
     @property
     def prefetch(self) -> int:
-        """Batches that each worker reads ahead: as many in all as with the script's own number."""
+        """Batches that each worker reads ahead; all workers together read as many as with the
+        script's own number.
+        """
         return max(2, -(-self._ahead // max(1, self.workers)))
 
     def renew(self) -> bool:
-        """Look at the replica's CPUs again; True if the number of workers differs from before."""
+        """Read the replica's CPUs again; return True if the number of workers has changed."""
         before, self.workers = self.workers, self._count()
         return self.workers != before
 

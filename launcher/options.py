@@ -1,4 +1,4 @@
-"""From the flags of a command to the ``LaunchConfig`` of an agent, by torchrun's rules."""
+"""Builds an agent's ``LaunchConfig`` from the flags of a command, by torchrun's rules."""
 
 import json
 import math
@@ -120,9 +120,10 @@ def launch_config(
 def auto_config(
     options: Mapping[str, Any], interpreter: str, environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Apply ``--auto_config`` as dlrover-run does: set missing flags from the machine.
+    """Apply ``--auto_config`` like dlrover-run: set missing flags from the machine.
 
-    Nodes come from ``NODE_NUM``, workers from the devices; 4 nodes or more are checked.
+    The number of nodes comes from ``NODE_NUM``, the number of workers from the devices. Four nodes
+    or more are checked.
     """
     found: dict[str, Any] = {}
     if (count := environment.get("NODE_NUM")) and options.get("nnodes", "1:1") == "1:1":
@@ -143,7 +144,7 @@ def auto_config(
 
 
 def nodes(said: str) -> tuple[int, int]:
-    """``--nnodes``: ``4`` or ``1:4``.
+    """Parse ``--nnodes``: ``4`` or ``1:4``.
 
     >>> nodes("4"), nodes("1:4")
     ((4, 4), (1, 4))
@@ -161,7 +162,9 @@ def nodes(said: str) -> tuple[int, int]:
 
 
 def processes_of(said: str, interpreter: str, environment: Mapping[str, str]) -> tuple[int, str]:
-    """``--nproc-per-node``: (workers, accelerator); devices are counted by the workers' torch."""
+    """Parse ``--nproc-per-node`` into workers and accelerator; the workers' torch counts the
+    devices.
+    """
     if re.fullmatch(r"\d+", said):
         if int(said) < 1:
             raise BadInput(
@@ -186,7 +189,7 @@ def processes_of(said: str, interpreter: str, environment: Mapping[str, str]) ->
 
 
 def std(said: str, flag: str) -> dict[int | None, Std]:
-    """``--redirects`` and ``--tee``: ``3`` for all ranks, or ``0:1,1:2``.
+    """Parse ``--redirects`` or ``--tee``: ``3`` for all ranks, or ``0:1,1:2``.
 
     >>> std("0:1,1:2", "--tee") == {0: Std.OUT, 1: Std.ERR}
     True
@@ -203,7 +206,7 @@ def std(said: str, flag: str) -> dict[int | None, Std]:
 
 
 def pairs(said: str) -> dict[str, str]:
-    """``--rdzv-conf``: ``a=1,b=2``."""
+    """Parse ``--rdzv-conf``: ``a=1,b=2``."""
     found = [entry.partition("=") for entry in said.split(",") if entry.strip()]
     if any(not key.strip() or not value.strip() for key, _, value in found):
         raise BadInput(f"--rdzv-conf={said} is not KEY=VALUE,…", field="rdzv_conf")
@@ -211,7 +214,7 @@ def pairs(said: str) -> dict[str, str]:
 
 
 def signals(said: str, flag: str = "signals-to-handle") -> tuple[str, ...]:
-    """``--signals-to-handle``: names, checked."""
+    """Parse and check ``--signals-to-handle``, a list of names."""
     import signal
 
     given = tuple(name.strip() for name in said.split(",") if name.strip())

@@ -1,7 +1,9 @@
-"""Turn a fork of the fork server into a worker like one in a fresh interpreter. CPython 3.8 on.
+"""Turns a fork of the fork server into a worker like one in a fresh interpreter. CPython 3.8 and
+later.
 
-``Worker(…)`` makes the process a worker in the eyes of the kernel, ``run()`` runs the script in the
-real ``__main__`` and returns to the end of the program, so that the interpreter ends as usual.
+``Worker(…)`` gives the process the command line, streams and environment of a worker. ``run()``
+runs the script in the real ``__main__`` and returns to the end of the program, so that the
+interpreter ends as usual.
 """
 
 import atexit
@@ -27,22 +29,26 @@ _SHOWN = (_ERROR_FILE, "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTE
 
 
 def bind(parent: int) -> None:
-    """Have the kernel end this process with ``parent``; end at once if that is gone."""
+    """Let the kernel end this process when ``parent`` ends; exit immediately if ``parent`` has
+    ended.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def adopt() -> None:
-    """Become the parent of processes that workers leave behind, so that they can be found."""
+    """Make this process the parent of processes that workers leave behind, so that they can be
+    found.
+    """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 class Shown:
-    """The command line of this process as the kernel shows it, and one environment variable.
+    """The command line of this process and one environment variable, as the kernel shows them.
 
-    Both stay in memory as they were when the process was started; the agent left room for other
-    text in the last argument and in the last variable.
+    The kernel shows the text that both had when the process started. The agent made the last
+    argument and the last variable long enough to overwrite them with other text.
     """
 
     def __init__(self) -> None:
@@ -73,7 +79,7 @@ class Shown:
 
 
 class ScriptModule:
-    """The ``__main__`` that a script will live in."""
+    """The ``__main__`` module in which a script will run."""
 
     def __init__(
         self,
@@ -99,10 +105,10 @@ class ScriptModule:
 
 
 class Ending:
-    """The end of a failed worker: free the script's objects, but not the imported libraries.
+    """The end of a failed worker: it frees the script's objects, but not the imported libraries.
 
-    An interpreter needs half a second or more to tear torch down before its exit can be seen, and
-    the whole world waits for that. A worker that succeeds ends as usual.
+    An interpreter needs half a second or more to shut torch down before other processes see its
+    exit, and the whole world waits for that. A worker that succeeds ends as usual.
     """
 
     def __init__(self) -> None:
@@ -110,11 +116,13 @@ class Ending:
         self.libraries: "frozenset[str]" = frozenset()
 
     def begin(self) -> None:
-        """Note that the script starts: the modules that it imports from now on end with it."""
+        """Store that the script starts: the modules that it imports from now on are freed with
+        it.
+        """
         self.libraries = frozenset(sys.modules)
 
     def failed(self, code: object) -> None:
-        """Note the script's exit status, as ``SystemExit`` carries it."""
+        """Store the script's exit status from ``SystemExit``."""
         self.code = code & 0xFF if isinstance(code, int) else 1
 
     def last(self) -> None:
@@ -283,7 +291,7 @@ def failing() -> None:
 
 
 def raised(error: BaseException) -> None:
-    """Note the script's exception."""
+    """Store the script's exception."""
     if "_brain_bootstrap" in sys.modules:
         sys.modules["_brain_bootstrap"].raised(error)
 
@@ -295,7 +303,7 @@ def end() -> None:
 
 
 def execute(argv: "list[str]", environment: "dict[str, str]") -> "NoReturn":
-    """Become another program, as a shell would."""
+    """Replace this process by another program, which is searched for as a shell does."""
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:

@@ -1,9 +1,10 @@
-"""The launcher's code that stays in a worker: it watches the lease, starts the probe, notes
+"""The launcher's code that stays in a worker: it watches the lease, starts the probe, and records
 imports.
 
 It is loaded by path as ``_brain_bootstrap``: by ``path/sitecustomize.py`` in a fresh interpreter,
-or by ``fork_server.py`` before it forks. It runs in the user's process: standard library, CPython
-3.8 on. It never raises: a failure here costs telemetry, not the job.
+or by ``fork_server.py`` before it forks. It runs in the user's process, uses only the standard
+library and supports CPython 3.8 and later. It never raises an exception: a failure costs telemetry,
+not the job.
 """
 
 import os
@@ -31,7 +32,7 @@ SETTINGS = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "TORCH_", 
 
 
 def begin(config: "dict[str, Any]") -> None:
-    """Start the parts that the parsed BRAIN_WORKER asks for in this process."""
+    """Start the parts that the parsed BRAIN_WORKER requests in this process."""
     if config.get("control"):
         quietly(watch, config)
         quietly(register_stacks, config)
@@ -48,7 +49,7 @@ def begin(config: "dict[str, Any]") -> None:
 
 
 def quietly(act: "Callable[..., Any]", *arguments: object) -> "Any":
-    """Run one part of the launcher; a failure is printed and costs only that part."""
+    """Run one part of the launcher; a failure is printed and affects only that part."""
     try:
         return act(*arguments)
     except Exception as failed:  # noqa: BLE001 - whatever it is, the script must run
@@ -70,7 +71,7 @@ def _late(name: str) -> "Any":
 
 
 def give_way(directory: str, before: "Collection[str]") -> None:
-    """Remove the launcher's own imports, which the script must not find, in a fresh interpreter."""
+    """In a fresh interpreter, remove the launcher's own modules, which the script must not see."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shadows.py")
     shadows = load("_brain_shadows", path)
     shadows.give_way(shadows.modules_in(directory), before)
@@ -81,7 +82,7 @@ _told: "dict[str, Any]" = {}
 
 
 def register_stacks(config: "dict[str, Any]") -> None:
-    """Have a signal write the stacks of all threads, even while a thread holds the interpreter's
+    """Let a signal write the stacks of all threads, even while a thread holds the interpreter's
     lock.
     """
     import faulthandler
@@ -106,7 +107,7 @@ def failing() -> None:
 
 
 def raised(error: BaseException) -> None:
-    """Note when and why the script failed, so that the first failed rank can be found."""
+    """Record when and why the script failed, so that the first failed rank can be found."""
     quietly(_note, error)
 
 
@@ -127,7 +128,7 @@ def _note(error: BaseException) -> None:
 
 
 def note_uncaught() -> None:
-    """Note an exception that leaves the script before it is printed, in a fresh interpreter."""
+    """In a fresh interpreter, record an exception that leaves the script before it is printed."""
     shown = sys.excepthook
 
     def excepthook(kind: "Any", error: BaseException, trace: "Any") -> None:
@@ -158,7 +159,7 @@ def load(name: str, path: str) -> "ModuleType":
 
 
 def start_shim(config: "dict[str, Any]") -> None:
-    """Publish the path of the agent's shared memory. If the job asks for it, route ``torch.save``
+    """Store the path of the agent's shared memory. If the job requests it, route ``torch.save``
     through that memory.
     """
     told = type(sys)("_brain_memory")  # for launcher.checkpoint
@@ -172,7 +173,7 @@ def start_shim(config: "dict[str, Any]") -> None:
 
 
 def tell_session(config: "dict[str, Any]") -> None:
-    """Publish where the agent listens for sessions of launcher.elastic."""
+    """Store the path at which the agent listens for sessions of launcher.elastic."""
     module = type(sys)("_brain_elastic")
     module.told = config["elastic"]  # type: ignore[attr-defined]  # it is nobody's module
     sys.modules["_brain_elastic"] = module
@@ -186,7 +187,7 @@ def start_between_ranks() -> None:
 
 
 def end() -> None:
-    """Make a prepared worker wait for its world when its script ends with 0."""
+    """Let a prepared worker wait for its world when its script ends with 0."""
     if "_brain_gate" in sys.modules:
         quietly(sys.modules["_brain_gate"].at_end)
 
@@ -204,7 +205,7 @@ def start_probe(config: "dict[str, Any]") -> None:
 
 
 def watch(config: "dict[str, Any]") -> None:
-    """End or hold this process if the agent does not renew the lease in time. After the first step
+    """End or hold this process if the agent does not renew the lease in time. After the first step,
     report the script's imports to the agent, once.
     """
     import _thread
@@ -272,8 +273,9 @@ def write_flight(config: "dict[str, Any]") -> None:
 
 
 def tell_imports(config: "dict[str, Any]", before: "dict[str, str]") -> None:
-    """Write the names of libraries that are imported now, oldest first, as far as the script's own
-    imports tell, and settings that it made itself, to the file ``learn``; then announce it."""
+    """Write the names of the libraries imported now, oldest first, and the settings that the script
+    made, to the file ``learn``; then announce the file.
+    """
     json, socket = _late("json"), _late("socket")
     changed = {
         name: value

@@ -1,7 +1,7 @@
-"""Note the circumstances of the exception that left a script, beside its text. CPython 3.8 on.
+"""Records facts about the exception that left a script, in addition to its text.
 
 torch reports a full disk as an unexpected position, and a limit of the process as a lack of memory.
-Only this process can tell the cause, and only now.
+Only this process can find the cause, and only at this moment. CPython 3.8 and later.
 """
 
 import errno
@@ -40,9 +40,9 @@ def around(
 
 
 def unnamed_write(error: "BaseException | None") -> "tuple[str, int] | None":
-    """Return (path, free bytes there) of the file that was being written, if no ``OSError`` names
-    it: ``write`` reports a full disk, but knows no path. A copy that found no space names both of
-    its files, and a library in another language gives only a text. None if no frame has a path.
+    """Return the path of the file that was being written, and the free bytes there, if no
+    ``OSError`` names it; None if no frame has a path. ``write`` reports a full disk without a path,
+    a copy names both of its files, and a library in another language gives only a text.
     """
     chain = []  # type: list[BaseException]
     while error is not None and error not in chain:
@@ -60,8 +60,8 @@ def unnamed_write(error: "BaseException | None") -> "tuple[str, int] | None":
 
 
 def copied_to(error: BaseException) -> str:
-    """Return the absolute path of a ``shutil`` copy that found no space; empty if the error is
-    another.
+    """Return the absolute target path of a ``shutil`` copy that found no space; empty for other
+    errors.
     """
     if not isinstance(error, OSError):
         return ""
@@ -76,7 +76,9 @@ def copied_to(error: BaseException) -> str:
 
 
 def in_frames(error: BaseException, path_of: "Callable[[str, Any], str]") -> str:
-    """Return the first path that ``path_of(name, value)`` finds, innermost frame first."""
+    """Return the first path that ``path_of(name, value)`` finds, starting at the innermost
+    frame.
+    """
     traces, trace = [], error.__traceback__
     while trace is not None:
         traces.append(trace)
@@ -96,7 +98,7 @@ def free_at(path: str) -> int:
 
 
 def meant_by(name: str, value: "Any") -> str:
-    """Return the absolute path of a file that a variable names, if its directory exists."""
+    """Return the absolute path that a variable contains, if its directory exists."""
     if name not in ("filename", "path", "file", "f") or not isinstance(value, (str, os.PathLike)):
         return ""
     path = os.path.abspath(os.fsdecode(value))

@@ -1,8 +1,9 @@
 """Copies in memory of checkpoints on storage; scripts read the copies instead.
 
-Part of the shim, beside it and loaded by it as ``_brain_copies``: standard library, CPython 3.8 on.
-The flusher leaves the newest file of each row in its agent's memory once it is durable, and notes
-the durable file that it equals. Nobody writes into such a copy; it is removed as a whole.
+The shim loads this module as ``_brain_copies``; it uses only the standard library and supports
+CPython 3.8 and later. Once the newest file of a series is durable, the flusher keeps it in its
+agent's memory, and records the durable file that is equal. No process writes into such a copy; it
+is only removed as a whole.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ class Copies:
         self.mark = "brain-%d-" % os.getuid()
 
     def copy_of(self, file: Any) -> str | None:
-        """Return the path of the copy of a checkpoint; None if no copy is certain to be the
-        same.
-        """
+        """Return the path of the copy of a checkpoint; None if no copy is certain to be equal."""
         if not isinstance(file, (str, bytes, os.PathLike)):
             return None
         try:

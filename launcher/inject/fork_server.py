@@ -2,9 +2,10 @@
 
     python [options of the worker] fork_server.py <socket> <process id of the agent> <padding>
 
-Run by path under the workers' interpreter, CPython 3.8 on, standard library only. This file is the
-``__main__`` of every worker before its script takes that place: it holds next to nothing.
-``server.py`` talks with the agent, ``become.py`` makes a worker of a fork.
+The file is run by its path under the workers' interpreter, uses only the standard library and
+supports CPython 3.8 and later. It is the ``__main__`` of every worker until the script replaces it,
+so it contains almost nothing. ``server.py`` communicates with the agent, and ``become.py`` turns a
+fork into a worker.
 """
 
 import sys

@@ -1,11 +1,12 @@
-"""The gate at which a prepared worker waits for its world, before others could notice it.
+"""The gate at which a prepared worker waits for its world before it does anything that others would
+notice.
 
 A worker that is started before its world exists builds its model and reads its data while the old
 world still trains. The worker waits before the first of these: making a process group, initialising
 CUDA, an optimizer step, the end of the script, and any access to things that the old world may
 still change or must not lose (looking at its checkpoints or at files that changed since the job
-began, writing, listening). Waiting too early costs only time, so in doubt the worker waits. CPython
-3.8 on, standard library.
+began, writing, listening). Waiting too early costs only time, so in doubt the worker waits. This
+module uses only the standard library and supports CPython 3.8 and later.
 """
 
 import functools
@@ -37,7 +38,7 @@ _gate: "Gate | None" = None
 
 
 def close(config: "dict[str, Any]") -> None:
-    """Put the gate up where the control file asks for it; ``config`` is BRAIN_WORKER, parsed."""
+    """Install the gate if the control file requests it; ``config`` is the parsed BRAIN_WORKER."""
     global _gate
     with open(config["control"], "r+b") as file:
         control = mmap.mmap(file.fileno(), 0)
@@ -53,7 +54,7 @@ def at_end() -> None:
 
 
 class Gate:
-    """The gate that holds one worker until the agent lets it go."""
+    """The gate that holds one worker until the agent opens it."""
 
     def __init__(self, config: "dict[str, Any]", control: mmap.mmap) -> None:
         self.config, self.control, self.pid = config, control, os.getpid()
@@ -74,7 +75,7 @@ class Gate:
         self.made: "set[str]" = set()
 
     def install(self) -> None:
-        """Install the gate's hooks at each call by which the script may reach its world."""
+        """Install the gate's hooks on each call by which the script could affect the old world."""
         sys.addaudithook(self.heard)
         for name in ("stat", "lstat", "access"):
             self._replace(os, name, self._looking(getattr(os, name)))
@@ -89,7 +90,7 @@ class Gate:
         self.undo.append(lambda: sys.meta_path.remove(finder))
 
     def wait(self) -> None:
-        """Wait until the agent opens the gate; every thread that gets here waits."""
+        """Wait until the agent opens the gate; every thread that reaches the gate waits."""
         if self.open or os.getpid() != self.pid:
             return
         if not self.told:
@@ -119,8 +120,8 @@ class Gate:
     # --- what the script does --------------------------------------------------------------
 
     def heard(self, event: str, args: "tuple[Any, ...]") -> None:
-        """Handle an audit event; the hook cannot be removed, so it is quick once the gate is
-        open.
+        """Handle an audit event. The hook cannot be removed, so it does almost nothing once the
+        gate is open.
         """
         if self.open:
             return

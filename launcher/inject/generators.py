@@ -1,11 +1,11 @@
-"""Random numbers of a forked worker: no generator continues its parent's sequence.
+"""Random numbers of a forked worker, none of which continue the fork server's sequences.
 
 A fresh interpreter draws the seeds of its generators from the system. A fork has the seeds of the
 fork server, so ``renew`` draws new seeds before the script's first line. A script that sets seeds
 does so later, and gets the usual numbers. A generator that a library seeded with a fixed value is
-the same in every process, and is kept. ``trace`` reports generators that fit neither case.
+the same in every process, and is kept. ``trace`` reports all other generators.
 
-A guest: standard library, CPython 3.8 on.
+This module runs inside workers, uses only the standard library and supports CPython 3.8 and later.
 """
 
 import functools
@@ -54,7 +54,7 @@ class Generators:
         self._watch()
 
     def accept(self) -> None:
-        """Accept the modules imported so far: ``renew`` renews everything that they make."""
+        """Accept the modules imported so far: ``renew`` can renew all their generators."""
         self._look()
         gc.freeze()
 

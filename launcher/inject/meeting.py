@@ -1,8 +1,9 @@
-"""Make ranks meet without delay: hold each rank but rank 0 until rank 0's store listens.
+"""Makes ranks meet without delay: all other ranks wait until rank 0's store listens.
 
-``torch.distributed`` tries again 0.25 to 0.75 s after a refused connection. Workers that were
-forked come within milliseconds of one another, in any order. So every rank but rank 0 first waits
-until rank 0 listens. A guest: standard library, CPython 3.8 on; unclear cases are left to torch.
+``torch.distributed`` tries again 0.25 to 0.75 s after a refused connection. Forked workers connect
+within milliseconds of one another, in any order. So every other rank first waits until rank 0
+listens; unclear cases are left to torch. This module runs inside workers, uses only the standard
+library and supports CPython 3.8 and later.
 """
 
 import functools
@@ -44,7 +45,7 @@ def _once(module: "Any") -> None:
 
 
 def store_address(url: str, args: "tuple[Any, ...]") -> "tuple[str, int] | None":
-    """Return the address of rank 0's store that this rank will use.
+    """Return the address of rank 0's store, to which this rank will connect.
 
     None if this rank uses no store, or the address is not known.
     """
@@ -59,7 +60,9 @@ def store_address(url: str, args: "tuple[Any, ...]") -> "tuple[str, int] | None"
 
 
 def until_listening(host: str, port: int, pause: "Callable[[float], Any]" = time.sleep) -> None:
-    """Wait until a server listens at the address; return at once if the address is in doubt."""
+    """Wait until a server listens at the address; return immediately if the address is
+    uncertain.
+    """
     until = time.monotonic() + _AT_MOST_SECONDS
     while time.monotonic() < until:
         try:

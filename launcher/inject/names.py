@@ -1,8 +1,9 @@
 """Names of files that are still in memory, and the memory slots that hold them.
 
-Part of the shim, beside it and loaded by it as ``_brain_names``: standard library, CPython 3.8 on.
-A file in memory is a symbolic link into a *slot*, a directory of the agent's shared memory
-(docs/reference/protocols.md). All of it is in the file system, so every process sees the same.
+The shim loads this module as ``_brain_names``; it uses only the standard library and supports
+CPython 3.8 and later. A file in memory is a symbolic link into a *slot*, a directory of the agent's
+shared memory (docs/reference/protocols.md). All state is in the file system, so every process sees
+the same.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _WAIT_SECONDS = (0.001, 0.02)
 
 
 class Names:
-    """The names in memory of this process's agent, and the audit hook that tracks them."""
+    """The names of this process's agent that are in memory, and the audit hook that tracks them."""
 
     def __init__(self, root: str, job: str, rank: int, say: Callable[[str], None]) -> None:
         self.root, self.job, self.rank, self.say = root, job, rank, say
@@ -35,7 +36,7 @@ class Names:
         self.ours: set[int] = set()
 
     def listen(self) -> None:
-        """Begin to track names.
+        """Start to track names.
 
         Raises:
             RuntimeError: another audit hook forbids new ones.
@@ -54,8 +55,8 @@ class Names:
             raise RuntimeError("another audit hook forbids ours")
 
     def wait_for_previous(self, path: str) -> None:
-        """Wait until the row's previous save is on storage, and raise its error: at most one save
-        is ahead.
+        """Wait until the previous save of the series is on storage, and raise its error, so that at
+        most one save is ahead.
         """
         key = row(path)
         for slot, manifest in self.slots():
@@ -64,7 +65,7 @@ class Names:
                 self.wait(slot, path)
 
     def keep(self, slot: str, path: str) -> None:
-        """Keep, by a second link, the durable file that a link is about to replace."""
+        """Keep the durable file that a link is about to replace, by a second hard link."""
         try:
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 return
@@ -82,7 +83,7 @@ class Names:
     def heard(self, event: str, args: tuple[Any, ...]) -> None:
         """Handle an audit event.
 
-        Raises only the storage error of a save that the script has to wait for.
+        Raises only the storage error of a save for which the script has to wait.
         """
         if _thread.get_ident() in self.ours:
             return
@@ -143,13 +144,13 @@ class Names:
                 self.wait(slot, gone)
 
     def settle(self, path: str) -> None:
-        """Wait until ``path`` is no link into memory any more."""
+        """Wait until ``path`` is no longer a link into memory."""
         slot = self.slot_of(path)
         if slot is not None:
             self.wait(slot, path)
 
     def slot_of(self, path: str) -> str | None:
-        """Return the slot of memory that a path links to; None if it is no such link."""
+        """Return the memory slot to which a path links; None if it is no such link."""
         try:
             target = os.readlink(path)
         except OSError:
@@ -226,7 +227,7 @@ _WATCHED = {
 
 
 def row(path: str) -> str:
-    """Return the name pattern of a row: ``step-#.pt`` for ``step-20.pt`` and ``step-40.pt``."""
+    """Return the name pattern of a series: ``step-#.pt`` for ``step-20.pt`` and ``step-40.pt``."""
     return re.sub(r"\d+", "#", path)
 
 
@@ -262,7 +263,7 @@ def write(path: str, value: Any) -> None:
 
 
 def append(path: str, line: str) -> None:
-    """Append a line; on a disk, the line survives a power cut."""
+    """Append a line; if the file is on a disk, the line survives a power cut."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,10 +1,11 @@
-"""Keep destroyed process groups alive for a while, because ranks may hang when they disconnect.
+"""Keeps destroyed process groups alive for a while, because ranks may hang when they disconnect.
 
 torch 2.13 may hang for ever if a gloo group is destroyed right after its last use. The group's
-destructor joins the group's threads and holds the interpreter's lock. Such a thread may wait for
-that lock to let go of a tensor. This hangs about one ending in ten on a busy machine, under any
-launcher. So a destroyed group is kept until it has long been still, or its process ends. A guest:
-standard library, CPython 3.8 on; unclear cases are left to torch.
+destructor holds the interpreter's lock while it waits for the group's threads. Such a thread may
+need this lock to release a tensor. On a busy machine about one process in ten hangs at its end,
+under any launcher. So a destroyed group is kept until it has been unused for long, or its process
+ends; unclear cases are left to torch. This module runs inside workers, uses only the standard
+library and supports CPython 3.8 and later.
 """
 
 import atexit
@@ -25,7 +26,7 @@ _kept: "list[tuple[float, Any]]" = []
 
 
 def begin() -> None:
-    """Keep the groups that the script destroys, where torch is imported."""
+    """If torch is imported, start to keep the groups that the script destroys."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
     if module is None or not hasattr(module, "_world"):
         return

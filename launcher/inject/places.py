@@ -1,6 +1,7 @@
-"""Places where a checkpoint may go through memory: free memory, and features of file systems.
+"""Decides where a checkpoint may go through memory, from free memory and features of file systems.
 
-Part of the shim, beside it and loaded by it as ``_brain_places``: standard library, CPython 3.8 on.
+The shim loads this module as ``_brain_places``; it uses only the standard library and supports
+CPython 3.8 and later.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _EXCHANGE = 2
 
 
 def room(root: str) -> int:
-    """Return the bytes that checkpoints may still take in memory; a tenth is left to other
+    """Return the bytes of memory that checkpoints may still use; a tenth is left to other
     programs.
     """
     shm = os.statvfs(root)
@@ -38,7 +39,7 @@ def room(root: str) -> int:
 
 
 def file_system(directory: str) -> str:
-    """Type of the file system that a directory is on."""
+    """Return the type of the file system on which a directory is."""
     best, kind = "", "an unknown file system"
     with open("/proc/self/mountinfo", errors="surrogateescape") as file:
         for line in file:
@@ -55,7 +56,7 @@ def _character(octal: re.Match[str]) -> str:
 
 
 def try_directory(directory: str, target: str) -> None:
-    """Test that links, hard links and exchanges work in a directory, and leave nothing behind.
+    """Test that links, hard links and exchanges work in a directory, and remove the test files.
 
     Raises:
         OSError: one of them does not.

@@ -1,9 +1,10 @@
-"""The loop of a fork server: it imports, and forks on request.
+"""The loop of a fork server, which imports modules and forks workers on request.
 
-It does not reap an ended worker before the agent knows of its end. docs/reference/protocols.md
-describes its messages. CPython 3.8 on.
+It reaps an ended worker only once the agent knows of its end. docs/reference/protocols.md describes
+its messages. CPython 3.8 and later.
 
-It has one thread, always: a fork copies only the calling thread, but the locks of all threads.
+It never has a second thread, because a fork copies only the calling thread, but the locks of all
+threads.
 """
 
 import array
@@ -80,7 +81,7 @@ def load(name: str, path: "str | None" = None) -> "ModuleType":
 
 
 class Server:
-    """One fork server's imports and workers, done and still to do."""
+    """One fork server's imports and workers, finished and outstanding."""
 
     def __init__(self, connection: socket.socket, place: "Any", become: "ModuleType") -> None:
         self.connection, self.place, self.become = connection, place, become
@@ -108,7 +109,7 @@ class Server:
         self.hidden: "list[str]" = []
 
     def serve(self) -> "Any":
-        """Answer messages, and import between them; this returns only in a forked worker."""
+        """Answer messages, and import modules in between; this returns only in a forked worker."""
         while True:
             busy = self.preparing
             readable = select.select([self.connection], [], [], 0 if busy else SWEEP_SECONDS)[0]
@@ -123,11 +124,13 @@ class Server:
                 self.sweep()
 
     def do_want(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """Names of modules to import, before ``open``."""
+        """Store names of modules to import, before ``open``."""
         self.todo += message["modules"]
 
     def do_open(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """Import the wanted modules one by one, and the launcher's own that workers need."""
+        """Import the wanted modules one by one, and the launcher's own modules that workers
+        need.
+        """
         spec = message.get("spec") or {}
         for ours in OURS:
             load(ours)
@@ -168,7 +171,9 @@ class Server:
         return self.become.Worker(self.place, message["spec"], fds)
 
     def do_park(self, message: "dict[str, Any]", fds: "list[int]") -> "Any":
-        """Make one worker ahead: it imports, and then waits at ``fds[0]`` for its specification."""
+        """Make one worker ahead: it imports its modules, and then waits at ``fds[0]`` for its
+        specification.
+        """
         pid = self.fork()
         if pid:
             return self.forked(pid, message, fds)
@@ -208,14 +213,14 @@ class Server:
         self.workers.discard(message["pid"])
 
     def do_tell(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """Report how a worker ended, since the kernel shows that only to the worker's parent."""
+        """Report how a worker ended, because the kernel shows this only to the worker's parent."""
         ended = os.waitid(os.P_PID, message["pid"], os.WEXITED | os.WNOWAIT)
         assert ended is not None  # it was waited for
         code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         return self.answer(fds, {"say": "ended", "pid": message["pid"], "code": code})
 
     def do_count(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """Report if any child runs, orphans of workers included."""
+        """Report if any child runs, including orphans of workers."""
         self.sweep()
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -305,7 +310,7 @@ class Server:
         self.look_for_hidden(module)
 
     def begin(self) -> None:
-        """Prepare, before the first import, to find and keep the traces of imports."""
+        """Prepare, before the first import, to record the traces of imports."""
         traces = load("traces")
         self.watch_environment(traces, self.of_ranks)
         self.generators = load("generators").Generators()
@@ -318,15 +323,17 @@ class Server:
         traces.replace_content(traces.Environment(content, of_ranks))
 
     def look_for_hidden(self, module: str) -> None:
-        """Look for an imported module that hides one of the script's own, and note why."""
+        """Search for an imported module that hides one of the script's own modules, and record the
+        reason.
+        """
         self.hidden = sys.modules["_brain_shadows"].hidden(self.own, self.place.standing)
         if self.hidden:
             why = "it imports %s, and the script has one of its own" % self.hidden[0]
             self.spoiled = {"module": module, "why": why, "origin": ""}
 
     def sweep(self) -> None:
-        """Reap ended orphans of workers: this process adopts orphans, and no other process waits
-        for them.
+        """Reap ended orphans of workers; this process adopts them, so no other process waits for
+        them.
         """
         try:
             while True:
@@ -339,8 +346,8 @@ class Server:
 
 
 def import_uncollected(module: str) -> None:
-    """Import with the garbage collector off: it would find next to nothing and take a fifth of the
-    time.
+    """Import with the garbage collector off, because it would find almost nothing and take a fifth
+    of the time.
     """
     standing = gc.get_threshold()
     gc.set_threshold(0)  # not gc.disable(): a library that disables it shall find it so
@@ -359,7 +366,7 @@ def origin_of(module: str) -> str:
 
 
 class Pacer:
-    """A finder that rests before every import, so that training beside it keeps its processor
+    """An import finder that pauses before every import, so that training keeps its processor
     time.
     """
 
@@ -368,7 +375,7 @@ class Pacer:
         self.since = time.monotonic()
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> None:
-        """Find nothing, but rest first."""
+        """Find nothing, but pause first."""
         worked = time.monotonic() - self.since
         if worked > 0.005:
             time.sleep(min(0.25, worked * self.rest))

@@ -1,12 +1,13 @@
-"""Compare settings that libraries read once, at their import, when the script imports them.
+"""Compares the settings that libraries read at their import with those of the script.
 
-The fork server imported libraries with the settings that it knew. A script may make other settings
-before its own imports, in any way. So the libraries stay out of ``sys.modules`` until the script
-imports them, stage by stage (``stages.py``). Then its settings are compared with the server's: at
-the first import those that C code may read, by ``NAMES``, and at each import the variables that
-were read up to the stage of that library. If they differ, the worker starts again in a fresh
-interpreter, provided that nothing outside can have noticed its first run; else it goes on and
-prints a warning. The agent remembers both cases. CPython 3.8 on, standard library.
+The fork server imported libraries with the settings that it knew. A script may change settings in
+any way before its own imports. So the libraries stay out of ``sys.modules`` until the script
+imports them, stage by stage (``stages.py``). Then the script's settings are compared with the
+server's. The first import compares those that C code may read (``NAMES``), and each import compares
+the variables that were read up to the stage of that library. If they differ, the worker starts
+again in a fresh interpreter, provided that no other process can have noticed its first run.
+Otherwise it continues and prints a warning. The agent stores both cases. This module uses only the
+standard library and supports CPython 3.8 and later.
 """
 
 import fcntl
@@ -49,8 +50,8 @@ _CACHE = os.sep + "__pycache__"
 def chosen(
     environ: "Any", read: "Collection[str]" = (), prefixes: "tuple[str, ...]" = NAMES
 ) -> "dict[str, str]":
-    """Return the settings among the variables of an environment: those that were ``read``, and
-    those whose names begin with a prefix.
+    """Return the settings in an environment: variables that were ``read``, and those whose names
+    begin with a prefix.
 
     >>> own = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "HOME": "/", "A": ""}
     >>> chosen(own), chosen(own, {"A"}, ())
@@ -64,8 +65,8 @@ def chosen(
 def replace_environment(
     environment: "dict[str, str]", before: "dict[str, str]"
 ) -> "frozenset[str]":
-    """Apply the changes that imports made to the server's environment since ``before`` to the
-    worker's environment; return their names.
+    """Apply to the worker's environment the changes that imports made to the server's environment
+    since ``before``; return the names.
     """
     changed = {name: value for name, value in os.environ.items() if before.get(name) != value}
     removed = [name for name in before if name not in os.environ]
@@ -84,7 +85,7 @@ def replace_environment(
 
 
 class Comparison:
-    """The comparison that one worker waits for until its script imports libraries."""
+    """The comparison that a worker makes when its script imports libraries."""
 
     def __init__(
         self,
@@ -119,9 +120,9 @@ class Comparison:
         *,
         known: bool,
     ) -> None:
-        """Wait for the first import. ``again`` starts the worker anew. ``report`` sends the finding
-        to the agent, and returns True if this worker shall print it. ``known``: an earlier run made
-        no settings, so this object does not watch for events that would rule out another start.
+        """Wait for the first import. ``again`` starts the worker again. ``report`` sends the result
+        to the agent, and returns True if this worker shall print it. ``known`` means that an
+        earlier run made no settings; then events that would rule out another start are not watched.
         """
         if not self.hidden:
             return
@@ -147,7 +148,7 @@ class Comparison:
         sys.addaudithook(self.hook)
 
     def end(self) -> None:
-        """Put back everything that was imported ahead."""
+        """Make everything that was imported ahead visible again."""
         if self.over or not self.hidden:
             return
         self.over = True
@@ -166,7 +167,7 @@ class Comparison:
             self.hook = None
 
     def heard(self, event: str, args: "tuple[Any, ...]") -> None:
-        """An audit hook."""
+        """Handle an audit event."""
         if self.over or self.noticed:
             return
         if event == "open":
@@ -189,7 +190,7 @@ class Comparison:
     # --- the import ------------------------------------------------------------------------------
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        """Find the library that was imported ahead; settings are compared when it is loaded, not
+        """Find a library that was imported ahead; settings are compared when it is loaded, not
         here.
         """
         if name not in self.waiting:
@@ -206,7 +207,7 @@ class Comparison:
         return module
 
     def exec_module(self, module: "ModuleType") -> None:
-        """Compare the settings, since the script imports a library now."""
+        """Compare the settings, because the script now imports a library."""
         name = module.__name__
         module.__spec__ = self.specs[name]
         self.asked.append(name)
@@ -223,7 +224,9 @@ class Comparison:
                 self.end()
 
     def compare(self, library: str, stages: "Collection[int]") -> None:
-        """Start again, or print the difference, if the script's settings are not the server's."""
+        """Start again, or print the difference, if the script's settings differ from the
+        server's.
+        """
         if self.over or os.getpid() != self.pid:
             return
         read, prefixes = self.stages.read_in(stages), NAMES if self.own is None else ()
@@ -277,8 +280,8 @@ def begin(
     imported: "frozenset[str]",
     config: "dict[str, Any] | None",
 ) -> Comparison:
-    """Compare in this worker; ``place`` and ``spec`` as in ``become.Worker``, ``config`` is the
-    parsed BRAIN_WORKER, without which there is no agent to report to.
+    """Compare in this worker; ``place`` and ``spec`` as in ``become.Worker``. ``config`` is the
+    parsed BRAIN_WORKER, without which there is no agent that could get the result.
     """
     global current
     current = Comparison(place.standing, place.before, imported, place.stages)

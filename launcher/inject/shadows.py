@@ -1,9 +1,9 @@
-"""Modules beside the script that share a name with another module: the script's own come first.
+"""Modules of the script that have the same name as another module: the script's own are preferred.
 
 A fresh interpreter looks into the script's directory before the standard library and installed
-packages. If the launcher has imported such a name already, that module is forgotten before the
-script runs, so that the script's import finds the script's own module. A guest: standard library,
-CPython 3.8 on.
+packages. If the launcher has already imported a module of that name, it is removed before the
+script runs, so that the script imports its own module. This module runs inside workers, uses only
+the standard library and supports CPython 3.8 and later.
 """
 
 import os
@@ -21,12 +21,12 @@ _replaced: "dict[str, ModuleType]" = {}
 
 
 def standard(name: str) -> "ModuleType":
-    """Return the module of that name that is not the script's."""
+    """Return the module of that name that does not belong to the script."""
     return _replaced.get(name) or __import__(name)
 
 
 def modules_in(directory: str) -> "frozenset[str]":
-    """Return the names that an import finds in a directory or an archive before it looks
+    """Return the names that an import finds in a directory or archive before it searches
     elsewhere.
     """
     import _imp
@@ -61,7 +61,8 @@ def _files(directory: str, suffixes: "Collection[str]") -> "Collection[str]":
 
 
 def hidden(own: "Collection[str]", before: "Collection[str]") -> "list[str]":
-    """Return the names in ``own``, the script's modules, that another module holds in this process.
+    """Return those names in ``own`` (the script's modules) under which this process has another
+    module.
 
     ``before``: modules that every interpreter has before any code of the launcher runs.
     """
@@ -69,7 +70,7 @@ def hidden(own: "Collection[str]", before: "Collection[str]") -> "list[str]":
 
 
 def give_way(own: "Collection[str]", before: "Collection[str]") -> None:
-    """Forget imported modules whose names the script's own modules have."""
+    """Remove imported modules that have the names of the script's own modules."""
     for name in set(own).intersection(_LATER):
         __import__(name)
     for name in hidden(own, before):

@@ -1,14 +1,15 @@
-"""Lets ``torch.save`` return once the checkpoint is in memory, in scripts without any change.
+"""Lets ``torch.save`` return once the checkpoint is in memory, in unchanged scripts.
 
-It runs in the user's process: standard library, CPython 3.8 on, loaded by absolute path as
-``_brain_shim``. The file is written into shared memory that belongs to the agent, and its name is
-at once a symbolic link to it; the agent's flusher (``launcher/ram_checkpoint/flusher.py``) makes it
-durable and replaces the link, wherever that is by then, with the durable file. A save that cannot
-go this way is done as usual.
+It runs in the user's process, is loaded by absolute path as ``_brain_shim``, uses only the standard
+library and supports CPython 3.8 and later. The file is written into shared memory that belongs to
+the agent, and its name becomes a symbolic link to that memory. The agent's flusher
+(``launcher/ram_checkpoint/flusher.py``) makes the file durable and replaces the link by the durable
+file, even if the link was renamed. If a save cannot use memory, it goes directly to storage.
 
-An audit hook sees what the script does with such names: the durable file that a rename would
-replace is kept by a second link. An operation that a link does not allow (another file system, hard
-links, writing into the file, removing the file before it) waits until the file is on storage.
+An audit hook watches the script's operations on such names. If a rename would replace the durable
+file, a second hard link keeps this file. An operation that a link does not allow (another file
+system, hard links, writing into the file, removing the file before it) waits until the file is on
+storage.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _shim: Shim | None = None
 
 
 def start(config: dict[str, Any]) -> None:
-    """Begin, if ``config`` (BRAIN_WORKER, parsed) has ``memory``. Never raises."""
+    """Start, if ``config`` (the parsed BRAIN_WORKER) has ``memory``. This never raises an
+    exception.
+    """
     global _shim
     try:
         memory = config.get("memory")
@@ -48,8 +51,8 @@ def start(config: dict[str, Any]) -> None:
 
 
 def inode(path: str) -> int:
-    """Return the inode of a file; for a file in memory, the inode of the file on storage that it
-    becomes.
+    """Return the inode of a file; for a file in memory, the inode of the file on storage that
+    replaces it.
 
     Raises:
         OSError: there is no such file.
@@ -82,11 +85,11 @@ def _beside(name: str) -> Any:
 
 
 class Slow(Exception):
-    """A save must go directly to storage; the text says why."""
+    """Raised if a save must go directly to storage; the text gives the reason."""
 
 
 class Shim:
-    """The state of one process; everything that must outlive it is in the file system."""
+    """The state of one process; all state that must survive the process is in the file system."""
 
     def __init__(self, memory: dict[str, Any], rank: int) -> None:
         self.root: str = memory["directory"]
@@ -119,7 +122,9 @@ class Shim:
             sys.meta_path.insert(0, _Finder(self))
 
     def forked(self) -> None:
-        """In a child of the worker, keep tracking names, but let saves go directly to storage."""
+        """In a child of the worker, continue to track names, but let saves go directly to
+        storage.
+        """
         self.pid = -1
 
     def patch(self, module: Any) -> None:
@@ -154,7 +159,7 @@ class Shim:
     # -- saving -------------------------------------------------------------------------------
 
     def save(self, original: Any, obj: Any, f: Any, args: Any, kwargs: Any) -> Any:
-        """``torch.save`` to a path."""
+        """Replacement of ``torch.save`` for paths."""
         try:
             path = self._target(f)
             self.names.wait_for_previous(path)

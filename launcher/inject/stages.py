@@ -1,9 +1,9 @@
 """The order in which libraries were imported ahead, and the variables that each import read.
 
-A stage holds the modules that the import of one library brought along. A library's dependencies
-came in its own stage or an earlier one. So a worker that compares all stages up to that of a
-library has compared every variable that the library can have read. A guest: standard library,
-CPython 3.8 on.
+A stage contains the modules that the import of one library added. A library's dependencies are in
+its own stage or an earlier one. So a worker that compares all stages up to a library's has compared
+every variable that the library can have read. This module runs inside workers, uses only the
+standard library and supports CPython 3.8 and later.
 """
 
 import os
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Stages:
-    """Create it before the first import, on ``traces.Environment``."""
+    """The stages so far; create this object before the first import, on ``traces.Environment``."""
 
     def __init__(self) -> None:
         self._standing = frozenset(sys.modules)
@@ -25,14 +25,14 @@ class Stages:
         self.reads: "list[set[str]]" = []
 
     def begin(self) -> None:
-        """Discard the recorded reads so far: they are the launcher's, not the script's."""
+        """Discard the recorded reads so far, because they come from the launcher."""
         os.environ._data.reads.clear()  # type: ignore[attr-defined]
 
     def imported(self, module: str) -> None:
-        """Note an import and the variables that it read, even if it failed.
+        """Record an import and the variables that it read, even if it failed.
 
-        A part of a library that is imported later counts for the library: a script that imports the
-        library may get at the part as well.
+        A submodule that is imported later is recorded with its library, because a script that
+        imports the library may also use the submodule.
         """
         top = module.partition(".")[0]
         at = self.of.get(top, len(self.reads))
@@ -45,8 +45,8 @@ class Stages:
         self.reads[at].update(map(os.fsdecode, content.reads))
 
     def up_to(self, library: str, after: int) -> int:
-        """Return the number after the stage of a library and after any following stages that read
-        nothing, since those need no comparison. The result is at least ``after``.
+        """Return the number after the stage of a library and any following stages that read nothing
+        and need no comparison. The result is at least ``after``.
         """
         end = max(after, self.of.get(library, -1) + 1)
         while end < len(self.reads) and not self.reads[end]:
@@ -54,5 +54,5 @@ class Stages:
         return end
 
     def read_in(self, stages: "Iterable[int]") -> "set[str]":
-        """Names that were read in these stages."""
+        """Return the names that were read in these stages."""
         return {name for at in stages for name in self.reads[at]}

@@ -1,6 +1,7 @@
 """Lists the tensors of a state to be saved, and their size in bytes.
 
-Part of the shim, beside it and loaded by it as ``_brain_states``: standard library, CPython 3.8 on.
+The shim loads this module as ``_brain_states``; it uses only the standard library and supports
+CPython 3.8 and later.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def _within(obj: Any) -> Iterator[Any]:
 
 
 def weigh(obj: Any) -> int:
-    """Return the bytes of the tensors in a state, counting each storage once."""
+    """Return the bytes of the tensors in a state; each storage is counted once."""
     seen: dict[Any, int] = {}
     for each in _within(obj):
         storage = getattr(each, "untyped_storage", None)

@@ -1,12 +1,13 @@
-"""The names of torch on which the launcher and the probe rely, and the consequence if one is
-missing.
+"""The names of torch on which the launcher and the probe rely, and the consequence of each missing
+name.
 
-torch promises few of them. They are looked up once torch is imported, in the fork server or in a
-parked process, before any worker is made. A guest: standard library, CPython 3.8 on.
+Few of them are part of torch's public interface. They are looked up once torch is imported, in the
+fork server or in a parked process, before any worker is made. This module runs inside workers, uses
+only the standard library and supports CPython 3.8 and later.
 
-Names that the code can do without are not listed: attributes of instances, which are looked up
-where they are read (``GradScaler._scale``, ``DistributedDataParallel._comm_hooks``), and names that
-some builds lack by right (``_dump_fr_trace_json``, ``async_save``, ``get_default_mmap_options``).
+Optional names are not listed: attributes of instances, which are looked up when they are read
+(``GradScaler._scale``, ``DistributedDataParallel._comm_hooks``), and names that some builds do not
+have (``_dump_fr_trace_json``, ``async_save``, ``get_default_mmap_options``).
 """
 
 import importlib.util
@@ -83,14 +84,14 @@ NAMES = (
 
 
 def lacking() -> "list[Name]":
-    """Return the names that the torch in this process lacks; modules that torch imports late count
-    only once they are imported.
+    """Return the names that this process's torch lacks; modules that torch imports late are checked
+    once they are imported.
     """
     return [each for each in NAMES if not _has(each)]
 
 
 def said(names: "list[Name]") -> str:
-    """Return a line with the missing names and the consequences."""
+    """Return a line that gives the missing names and the consequences."""
     torch = sys.modules.get("torch")
     texts = ("%s.%s (%s: %s)" % each[:4] for each in names)
     return "torch %s has no %s" % (getattr(torch, "__version__", "?"), ", no ".join(texts))

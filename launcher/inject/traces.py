@@ -1,10 +1,11 @@
-"""Detects imports with effects that forked workers must not share, such as a random seed.
+"""Detects imports with side effects that forked workers must not share, such as a random seed.
 
-``unsafe`` says why a process cannot be forked at all. ``Traces.found`` compares the process before
-and after an import: descriptors, shared memory, processes, temporary files, the environment, the
-directory, this process's id, and settings that a script may make before it imports. Each worker
-itself imports a library that leaves a trace. ``Printed`` keeps the output of imports, so that every
-worker prints it. A guest: standard library, CPython 3.8 on.
+``unsafe`` returns why a process cannot be forked at all. ``Traces.found`` compares the process
+before and after an import: descriptors, shared memory, processes, temporary files, the environment,
+the directory, this process's id, and settings that a script may make before it imports. If a
+library leaves a trace, each worker imports it itself. ``Printed`` stores the output of imports, so
+that every worker prints it. This module runs inside workers, uses only the standard library and
+supports CPython 3.8 and later.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ _SEED_BITS = 128
 
 
 class Environment(dict):  # type: ignore[type-arg]
-    """The environment while a module is imported; it notes which variables are read."""
+    """The environment while a module is imported, which records the variables that are read."""
 
     def __init__(self, content: "Any", of_ranks: "frozenset[bytes]") -> None:
         super().__init__(content)
@@ -57,19 +58,19 @@ class Environment(dict):  # type: ignore[type-arg]
         return super().__getitem__(name)
 
     def for_worker(self) -> "dict[bytes, bytes]":
-        """The environment without the launcher's own variables."""
+        """Return the environment without the launcher's own variables."""
         return {name: value for name, value in self.items() if name != CANARY}
 
 
 def replace_content(content: "Any") -> None:
-    """Give ``os.environ`` and ``os.environb`` this content, which they always share."""
+    """Replace the content of ``os.environ`` and ``os.environb``, which share their data."""
     os.environ._data = content  # type: ignore[attr-defined]
     if os.supports_bytes_environ:
         os.environb._data = content  # type: ignore[attr-defined]
 
 
 class Traces:
-    """Traces that imports have left so far; create it before the first import, on
+    """Traces that imports have left so far; create this object before the first import, on
     ``Environment``.
     """
 
@@ -90,13 +91,15 @@ class Traces:
         self._watch()
 
     def accept(self) -> None:
-        """Accept the last import: it is known to leave no trace that affects ranks."""
+        """Accept the last import: it leaves no trace that affects ranks."""
         os.environ._data.asked = None  # type: ignore[attr-defined]
         self._known, self._names, self._modules = self._seen(), 0, set(sys.modules)
         self._drawn = 0
 
     def found(self) -> "str | None":
-        """Describe the trace that the modules imported since the last call have left."""
+        """Return a description of the trace that the modules imported since the last call have
+        left.
+        """
         asked = os.environ._data.asked  # type: ignore[attr-defined]
         before, names, drawn = self._known, self._names, self._drawn
         copied = max(sys.getrefcount(self._canary), sys.getrefcount(self._bytes)) > 2
@@ -118,7 +121,7 @@ class Traces:
         return None
 
     def end(self) -> None:
-        """Undo, in a worker, the changes of this object."""
+        """In a worker, undo the changes that this object made."""
         os.environ.decodevalue = self._decode
         if self._decodeb is not None:
             os.environb.decodevalue = self._decodeb
@@ -215,8 +218,8 @@ def threads() -> int:
 
 
 def settle() -> None:
-    """Fork once without using the child: OpenBLAS ends its threads before every fork, and starts
-    them again when it needs them.
+    """Fork once without using the child, because OpenBLAS ends its threads before every fork and
+    restarts them when it needs them.
     """
     import warnings
 
@@ -229,7 +232,7 @@ def settle() -> None:
 
 
 class Printed:
-    """Output that imports print: kept in memory, and printed by each worker."""
+    """Output that imports print: it is stored, and printed by each worker."""
 
     def __init__(self) -> None:
         self._kept = {}
@@ -240,7 +243,7 @@ class Printed:
 
     @contextlib.contextmanager
     def importing(self) -> "Iterator[None]":
-        """Keep the output of an import, unless the import fails: workers then try it again."""
+        """Store the output of an import, unless the import fails; workers then try it again."""
         sizes = self._sizes()
         try:
             yield
@@ -253,7 +256,7 @@ class Printed:
         _flush()
 
     def again(self) -> None:
-        """Print the kept output in a worker, now that the standard streams are the worker's own."""
+        """Print the stored output in a worker, after the worker's standard streams are set."""
         for target, size in self._sizes().items():
             content = os.pread(self._kept[target], size, 0)
             os.close(self._kept[target])

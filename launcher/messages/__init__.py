@@ -6,7 +6,7 @@ The first message of a connection is ``Hello``; its answer is ``Welcome``, ``Els
     joining          an agent joins, finds the coordinator, and leaves
     running          the workers of a world, from the order to start them to their end
     in_process       workers change to another world without a restart
-    inspection       checks of nodes, and looks at silent workers
+    inspection       checks of nodes and of silent workers
     ram_checkpoint   agents exchange steps in memory
     witness          the file that decides between two halves of a world
     shards           workers ask for shards of data

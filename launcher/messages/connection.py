@@ -1,4 +1,6 @@
-"""A stream of messages, either side: a 4-byte big-endian length and msgpack by msgspec."""
+"""A stream of messages, on either side: a 4-byte big-endian length, then msgpack written by
+msgspec.
+"""
 
 import asyncio
 from typing import TypeVar
@@ -40,13 +42,13 @@ _decoder = msgspec.msgpack.Decoder(ANY)
 
 
 def encoded(message: Message) -> bytes:
-    """A message as sent on the wire."""
+    """Return a message in the form that is sent."""
     body = _encoder.encode(message)
     return len(body).to_bytes(4, "big") + body
 
 
 class Connection:
-    """One stream of messages, either side."""
+    """One stream of messages, on either side."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -67,13 +69,14 @@ class Connection:
     def send(self, message: "Message | bytes") -> None:
         """Queue a message; a message to many agents is encoded once.
 
-        On a closed connection the message is dropped: the reader learns of the end.
+        On a closed connection the message is dropped, because the reader notices the end.
         """
         if not self._writer.is_closing():
             self._writer.write(message if isinstance(message, bytes) else encoded(message))
 
     async def receive(self, kind: type[F], *, seconds: float | None = None) -> F | None:
-        """Return the next message, a ``kind``; None at the end, or if none comes in ``seconds``.
+        """Return the next message of type ``kind``; None at the end, or if no message comes within
+        ``seconds``.
 
         Raises:
             BadInput: the received bytes are no message of ``kind``.
@@ -99,12 +102,12 @@ class Connection:
         return await self._reader.readexactly(length)
 
     def shut(self) -> None:
-        """Send queued messages, then close; the other side sees the end at once."""
+        """Send queued messages, then close; the other side sees the end immediately."""
         self._writer.close()
         self._reader.feed_eof()
 
     def abandon(self) -> None:
-        """Drop a stream whose other end does not listen."""
+        """Drop a stream whose other end does not respond."""
         self._writer.transport.abort()
 
     async def flush(self) -> None:

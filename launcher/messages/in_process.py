@@ -10,7 +10,9 @@ class Elastic(Message, tag="Elastic", frozen=True, kw_only=True):
 
 
 class Post(Message, tag="Post", frozen=True, kw_only=True):
-    """A value from one member of a world being built to all others; sent in both directions."""
+    """A value from one member of a world being built, for all other members; sent in both
+    directions.
+    """
 
     epoch: int
     key: str
@@ -18,8 +20,8 @@ class Post(Message, tag="Post", frozen=True, kw_only=True):
 
 
 class Appoint(Message, tag="Appoint", frozen=True, kw_only=True):
-    """Name a step after which all members change to the world of ``epoch``, which all have
-    built.
+    """Request to name a step after which all members change to the world of ``epoch``, which all
+    have built.
     """
 
     epoch: int
@@ -31,7 +33,9 @@ class Appointed(Message, tag="Appointed", frozen=True, kw_only=True):
 
 
 class Agree(Message, tag="Agree", frozen=True, kw_only=True):
-    """Change after ``step`` steps, if no worker here is past that; wait there for ``Run``."""
+    """Request to change after ``step`` steps, if no worker here is past that step, and to wait
+    there for ``Run``.
+    """
 
     epoch: int
     step: int

@@ -1,4 +1,4 @@
-"""Messages with which the coordinator checks nodes, and looks at silent workers."""
+"""Messages with which the coordinator checks nodes and silent workers."""
 
 from launcher.messages.message import Message
 from launcher.values.hang.inspection import StackLook
@@ -6,7 +6,7 @@ from launcher.values.network_check import CheckWork, NodeMeasured
 
 
 class Check(Message, tag="Check", frozen=True, kw_only=True):
-    """Measure this node's arithmetic, and its exchanges with a few other nodes."""
+    """Request to measure this node's arithmetic, and its exchanges with a few other nodes."""
 
     round: int
     #: Place within the group; the first one is met at ``host:port``.
@@ -25,7 +25,7 @@ class Checked(Message, tag="Checked", frozen=True, kw_only=True):
 
 
 class Look(Message, tag="Look", frozen=True, kw_only=True):
-    """The workers of ``epoch`` have long been silent: look at them twice."""
+    """The workers of ``epoch`` have been silent for long: request to examine them twice."""
 
     epoch: int
     #: Between the two looks.

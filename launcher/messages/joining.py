@@ -1,4 +1,4 @@
-"""Messages of an agent that joins a coordinator, or its successor, or that leaves."""
+"""Messages of an agent that joins a coordinator or its successor, or leaves."""
 
 from brain.types.resources import NodeName
 from brain.types.roles import WORKER
@@ -11,7 +11,7 @@ from launcher.values.workers import WorkerExit
 
 
 class Hello(Message, tag="Hello", frozen=True, kw_only=True):
-    """An agent introduces itself, again after every loss of its coordinator."""
+    """The first message of an agent to a coordinator, also after every loss of a coordinator."""
 
     v: int = VERSION
     job: str
@@ -55,24 +55,24 @@ class Hello(Message, tag="Hello", frozen=True, kw_only=True):
 
 
 class Ready(Message, tag="Ready", frozen=True):
-    """The agent can start workers quickly now, so a world may use it."""
+    """The agent can start workers quickly from now on, so a world may use it."""
 
 
 class Known(Message, tag="Known", frozen=True, kw_only=True):
-    """A later world than the coordinator's, in case a successor missed it."""
+    """A world with a higher epoch than the coordinator's, in case a successor missed it."""
 
     world: WorldDocument
 
 
 class Welcome(Message, tag="Welcome", frozen=True, kw_only=True):
-    """The agent is known as ``replica``; ``epoch`` is the latest world."""
+    """The agent is accepted as ``replica``; ``epoch`` is that of the latest world."""
 
     replica: int
     epoch: int
 
 
 class Lead(Message, tag="Lead", frozen=True, kw_only=True):
-    """The coordinator's first message to the agent at the job's endpoint: "follow me"."""
+    """The coordinator's first message to the agent at the job's endpoint, which is to follow it."""
 
     job: str
     token_sha256: str
@@ -82,9 +82,10 @@ class Lead(Message, tag="Lead", frozen=True, kw_only=True):
 
 
 class Elsewhere(Message, tag="Elsewhere", frozen=True, kw_only=True):
-    """The asked agent does not coordinate; ``coordinator`` does, as far as the asked agent knows.
+    """The answer of an agent that does not coordinate; ``coordinator`` does, as far as this agent
+    knows.
 
-    "" = no agent does.
+    ``""`` means that no agent does.
     """
 
     coordinator: str
@@ -92,7 +93,9 @@ class Elsewhere(Message, tag="Elsewhere", frozen=True, kw_only=True):
 
 
 class Refused(Message, tag="Refused", frozen=True, kw_only=True):
-    """The agent may not join; the reason names the remedy. Not ``final``: try again."""
+    """The agent may not join; the reason includes the remedy. If not ``final``, the agent tries
+    again.
+    """
 
     reason: str
     final: bool = True
@@ -101,13 +104,13 @@ class Refused(Message, tag="Refused", frozen=True, kw_only=True):
 class Turned(Message, tag="Turned", frozen=True):
     """The agent follows another coordinator from now on, because this one was silent for too long.
 
-    It sends this before it closes the connection, since a closed connection would prove the agent's
-    end.
+    The agent sends this before it closes the connection, because a closed connection would prove
+    that the agent has ended.
     """
 
 
 class Leave(Message, tag="Leave", frozen=True):
-    """The agent was asked to end and asks to be released."""
+    """The agent was told to end, and requests its release."""
 
 
 class Bye(Message, tag="Bye", frozen=True, kw_only=True):

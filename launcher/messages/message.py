@@ -6,5 +6,5 @@ import msgspec
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all messages; unknown fields are tolerated.
 
-    Each message has a ``tag``, which other releases read: keep the tag if the class is renamed.
+    Each message has a ``tag``, which other releases read, so keep the tag if you rename the class.
     """

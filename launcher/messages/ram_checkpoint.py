@@ -1,12 +1,12 @@
-"""Messages with which agents exchange parts of steps in memory, without their coordinator."""
+"""Messages with which agents exchange parts of checkpoints in memory, without the coordinator."""
 
 from launcher.messages.message import Message
 from launcher.values.config import VERSION
 
 
 class Fetch(Message, tag="Fetch", frozen=True, kw_only=True):
-    """First message of a connection: another agent wants a file of a step in this agent's
-    memory.
+    """The first message of a connection, with which an agent requests a file of a step in another
+    agent's memory.
     """
 
     v: int = VERSION
@@ -18,8 +18,8 @@ class Fetch(Message, tag="Fetch", frozen=True, kw_only=True):
 
 
 class Offer(Message, tag="Offer", frozen=True, kw_only=True):
-    """First message of a connection: another agent's part of a step, which this agent shall keep;
-    its files follow in pieces.
+    """The first message of a connection, with which an agent offers its part of a step to another
+    agent; the part's files follow in pieces.
     """
 
     v: int = VERSION
@@ -37,7 +37,7 @@ class Piece(Message, tag="Piece", frozen=True, kw_only=True):
 
 
 class Taken(Message, tag="Taken", frozen=True, kw_only=True):
-    """The answer to ``Offer``, after its files."""
+    """The answer to ``Offer``, after the files of the part."""
 
     ok: bool
 

@@ -12,11 +12,11 @@ HEARTBEAT_SECONDS = 0.5
 
 
 class Prepare(Message, tag="Prepare", frozen=True, kw_only=True):
-    """Start the workers of a coming world, and hold them at the gate.
+    """Request to start the workers of a coming world, and to hold them at the gate.
 
-    ``Run`` with exactly the same document releases them; ``Run`` with another ends them. In
-    process, running workers build the world's group beside training, newcomers are started into the
-    world, and workers without a place in it get ready to leave.
+    ``Run`` with exactly the same document releases them; ``Run`` with another document ends them.
+    If the change is in process, running workers build the world's group while they train, newcomers
+    are started, and workers outside the new world prepare to leave.
     """
 
     world: WorldDocument
@@ -26,7 +26,9 @@ class Prepare(Message, tag="Prepare", frozen=True, kw_only=True):
 
 
 class Prepared(Message, tag="Prepared", frozen=True, kw_only=True):
-    """The answer to ``Prepare``: ``ok`` if the coming world's workers wait at the gate here."""
+    """The answer to ``Prepare``: ``ok`` if this agent's workers of the coming world wait at the
+    gate.
+    """
 
     epoch: int
     ok: bool
@@ -35,13 +37,15 @@ class Prepared(Message, tag="Prepared", frozen=True, kw_only=True):
 
 
 class Discard(Message, tag="Discard", frozen=True, kw_only=True):
-    """End the prepared world ``epoch``; 0 means any prepared world."""
+    """Request to end the prepared world ``epoch``; 0 means any prepared world."""
 
     epoch: int
 
 
 class Run(Message, tag="Run", frozen=True, kw_only=True):
-    """Start the workers of a world; or, in process, have the running workers change to it."""
+    """Request to start the workers of a world or, if in process, to let running workers change to
+    it.
+    """
 
     world: WorldDocument
     #: Workers stay: at the step that all agreed to, where the world was prepared, else at once.
@@ -51,13 +55,13 @@ class Run(Message, tag="Run", frozen=True, kw_only=True):
 
 
 class Started(Message, tag="Started", frozen=True, kw_only=True):
-    """All workers of the agent in ``epoch`` were started."""
+    """All workers of ``epoch`` on this agent have started."""
 
     epoch: int
 
 
 class Unusable(Message, tag="Unusable", frozen=True, kw_only=True):
-    """The agent cannot start workers at all, here or in any other world."""
+    """The agent cannot start workers at all, in this or any other world."""
 
     epoch: int
     reason: str
@@ -93,7 +97,7 @@ class Lease(Message, tag="Lease", frozen=True, kw_only=True):
 
 
 class Said(Message, tag="Said", frozen=True, kw_only=True):
-    """A probe announced something."""
+    """An event that a probe announced."""
 
     event: ProbeEvent
 
@@ -108,14 +112,16 @@ class Exited(Message, tag="Exited", frozen=True, kw_only=True):
 
 
 class Parked(Message, tag="Parked", frozen=True, kw_only=True):
-    """Ask the workers of ``epoch`` to park, or to run on; ``mode`` as in the control file."""
+    """Request to the workers of ``epoch`` to park, or to continue; ``mode`` as in the control
+    file.
+    """
 
     epoch: int
     mode: int
 
 
 class Halt(Message, tag="Halt", frozen=True, kw_only=True):
-    """Stop the workers of ``epoch``."""
+    """Request to stop the workers of ``epoch``."""
 
     epoch: int
     grace_seconds: float
@@ -135,7 +141,7 @@ class Stopped(Message, tag="Stopped", frozen=True, kw_only=True):
 
 
 def lasts(message: Message) -> bool:
-    """True if the heartbeat's workers may live on."""
+    """True if the lease lets the workers continue."""
     return isinstance(message, Run) or (isinstance(message, Lease) and message.seconds > 0)
 
 

@@ -1,10 +1,12 @@
-"""Messages about shards of data: workers ask through their agent; the coordinator answers."""
+"""Messages about shards of data: workers send requests through their agent; the coordinator
+answers.
+"""
 
 from launcher.messages.message import Message
 
 
 class Asked(Message, tag="Asked", frozen=True, kw_only=True):
-    """A question of a worker about shards of data, which ``launcher.data.serving`` answers."""
+    """A worker's request about shards of data, which ``launcher.data.serving`` answers."""
 
     #: The worker, by a name that it gave itself.
     holder: str

@@ -1,4 +1,4 @@
-"""Messages about a world's witness: the coordinator names it, its members report if they see it."""
+"""Messages about a world's witness: the coordinator names it, and members report if they see it."""
 
 from launcher.messages.message import Message
 

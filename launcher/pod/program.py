@@ -1,5 +1,5 @@
-"""Run the agent that a pod's environment describes; leave its end as the pod's termination
-message.
+"""Runs the agent that a pod's environment describes, and writes how it ended to the pod's
+termination message.
 """
 
 import os
@@ -65,7 +65,7 @@ class PodIntent:
 
 
 def main(argv: Sequence[str] = ()) -> int:
-    """Run the pod's agent; return its exit code, which is the workers'."""
+    """Run the pod's agent; return the workers' exit code."""
     environment = os.environ
     try:
         told = wire.decode(environment["BRAIN_POD"], PodIntent)

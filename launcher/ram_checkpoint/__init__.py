@@ -1,4 +1,5 @@
-"""The agent's side of RAM checkpoints: shared memory that outlives workers, and its way to storage.
+"""The agent's side of RAM checkpoints: shared memory that outlives workers, and its copy to
+storage.
 
 Workers write into it (``launcher/inject/shim.py``, ``launcher/checkpoint.py``).
 

@@ -1,5 +1,5 @@
-"""The agent's part in RAM checkpoints: begin them, track saves ahead of storage, share with
-others.
+"""The agent's part in RAM checkpoints: it starts them, tracks saves ahead of storage, and shares
+parts.
 """
 
 import asyncio
@@ -32,9 +32,7 @@ _COPY_SECONDS = 5.0
 
 
 class RamCheckpoint:
-    """The agent's RAM checkpoint, which takes no memory until the job or its script asks for
-    one.
-    """
+    """The agent's RAM checkpoint, which uses no memory until the job or its script requests it."""
 
     def __init__(self, token_sha256: str) -> None:
         self._token_sha256 = token_sha256
@@ -52,7 +50,7 @@ class RamCheckpoint:
         self._over = False
 
     def configured(self, config: LaunchConfig) -> LaunchConfig:
-        """Return the configuration with ``memory``, which begins now if the job asks for it."""
+        """Return the configuration with ``memory``, which starts now if the job requests it."""
         self._replica = config.replica
         if self._root is None:
             self._root = free_root(config.job, config.replica)
@@ -67,7 +65,7 @@ class RamCheckpoint:
         return replace(config, memory=words(self._root, declared, registry, shim=shim))
 
     def asked(self, path: str | None) -> None:
-        """Give a worker memory, or fetch a file (``<step>-<epoch>/<name>``) that is not on this
+        """Give memory to a worker, or fetch a file (``<step>-<epoch>/<name>``) that is not on this
         host.
         """
         if self.hold is None:
@@ -77,12 +75,14 @@ class RamCheckpoint:
 
     @property
     def held(self) -> tuple[StepPart, ...]:
-        """Return the parts of steps that are in memory here."""
+        """Return the parts of steps in this agent's memory."""
         return () if self.hold is None else parts.found(self.hold.root / "steps")
 
     @property
     def state(self) -> MemoryCheckpoint | None:
-        """Return how far memory is ahead of storage; None if no RAM checkpoint was asked for."""
+        """Return by how much memory is ahead of storage; None if no RAM checkpoint was
+        requested.
+        """
         if self.hold is None:
             return MemoryCheckpoint(off=self.off) if self.off else None
         since = self.hold.ahead_since
@@ -93,7 +93,9 @@ class RamCheckpoint:
         )
 
     def began(self, world: WorldDocument, agreed: StepPart | None) -> None:
-        """Note a new world, whose members agreed on a step, and drop other steps."""
+        """Store the beginning of a new world, whose members agreed on a step, and drop other
+        steps.
+        """
         self._world = world
         if agreed is not None and self.hold is None:
             self._open()
@@ -114,7 +116,7 @@ class RamCheckpoint:
             self._do(self._bring(self._sharing, f"{agreed.key}/state.pt"))
 
     def goes_on(self, world: WorldDocument) -> None:
-        """Note a change of world in process, which leaves memory as it is."""
+        """Store a change of world in process, which does not change the memory."""
         self._world = world
 
     async def answer(self, said: messages.Fetch | messages.Offer, connection: Connection) -> None:
@@ -138,14 +140,16 @@ class RamCheckpoint:
             self._visitors.discard(connection)
 
     def stored(self, exit: WorkerExit, tell: Callable[[WorkerExit], None]) -> None:
-        """Report a worker's end once its saves are on storage; at once if this agent ended it."""
+        """Report a worker's end once its saves are on storage; immediately if this agent ended
+        it.
+        """
         if self.hold is None or exit.stopped or not self.hold.holds(exit.pid):
             tell(exit)
         else:
             self._do(self._when_stored(self.hold, exit, tell))
 
     async def breakpoint(self) -> None:
-        """After a lost world, write memory to storage if the job asks for it
+        """After a lost world, write memory to storage if the job requests it
         (``--save_at_breakpoint``).
         """
         if self.hold is None or not self._breakpoints:
@@ -160,7 +164,7 @@ class RamCheckpoint:
     async def drain(self, *, hurry: bool) -> None:
         """Write everything to storage and free the memory, before the agent leaves.
 
-        In a ``hurry``, the flusher does so after the agent has left.
+        With ``hurry``, the flusher does so after the agent has left.
         """
         self._over = True
         for visitor in tuple(self._visitors):

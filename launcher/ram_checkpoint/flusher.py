@@ -103,7 +103,7 @@ class Flusher:
         return bool(self.slots)
 
     def sweep(self, writing: str) -> None:
-        """Remove unfinished saves of workers that died."""
+        """Remove unfinished saves of ended workers."""
         if alive(int(os.path.basename(writing).split("-")[1])):
             return
         with contextlib.suppress(OSError, ValueError), open(f"{writing}/manifest") as file:
@@ -147,16 +147,14 @@ class Flusher:
         return True
 
     def finished(self, since: float) -> bool:
-        """True if no worker can save any more, and outstanding pieces of other agents will not
-        come.
-        """
+        """True if no worker can save any more, and no pieces from other agents are outstanding."""
         if not self.deserted(since) or (self.behind and not self.storing.stuck):
             return False
         self.lost += [self.storing.stuck] if self.behind else []
         return True
 
     def deserted(self, since: float) -> bool:
-        """True if no worker that may still save runs, or workers have outlived the agent for too
+        """True if no worker that may still save runs, or if workers have outlived the agent for too
         long.
         """
         if time.monotonic() - since > ORPHANS_SECONDS:
@@ -180,7 +178,7 @@ class Flusher:
             return ""
 
     def report(self) -> None:
-        """Inform the agent which saves are ahead of storage, if they changed."""
+        """Inform the agent which saves are ahead of storage, if this has changed."""
         ahead = [
             {
                 "pid": slot.pid,
@@ -210,13 +208,13 @@ class Flusher:
 
 
 def gone_name(root: str) -> str:
-    """Return the name of a directory of shared memory while it is being removed."""
+    """Return the name that a directory of shared memory has while it is being removed."""
     above, name = os.path.split(root)
     return os.path.join(above, f".gone-{name}")
 
 
 def held(root: str) -> bool:
-    """True if an agent or a flusher has the lock of a directory of shared memory."""
+    """True if an agent or a flusher holds the lock of a directory of shared memory."""
     try:
         descriptor = os.open(os.path.join(root, "lock"), os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -238,7 +236,7 @@ def _step_back() -> None:
 
 
 def main(root: str) -> None:
-    """Serve one directory; its lock was inherited, or is free."""
+    """Serve one directory; its lock is inherited, or free."""
     for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(asked, signal.SIG_IGN)
     _step_back()

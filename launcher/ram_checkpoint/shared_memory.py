@@ -67,7 +67,7 @@ class _Report:
 
 
 class SharedMemory:
-    """The shared memory of one agent. Make one with ``open``, end it with ``close``."""
+    """The shared memory of one agent; create it with ``open``, end it with ``close``."""
 
     def __init__(
         self, root: Path, lock: int, say: Callable[[str], None], news: Callable[[], None]
@@ -91,9 +91,8 @@ class SharedMemory:
         say: Callable[[str], None],
         news: Callable[[], None] = lambda: None,
     ) -> "SharedMemory":
-        """Make the directory ``root``, finish directories that gone agents left, and repair names
-        that a crash of the machine left dangling; ``news`` is called at each message of the
-        flusher.
+        """Create the directory ``root``, finish directories that ended agents left, and repair
+        links that a crash of the machine broke; ``news`` is called at each message of the flusher.
 
         Raises:
             Unavailable: there is no writable shared memory.
@@ -112,12 +111,12 @@ class SharedMemory:
 
     @property
     def ahead(self) -> tuple[Ahead, ...]:
-        """Saves that are ahead of storage, by the flusher's last message."""
+        """Saves that are ahead of storage, according to the flusher's last message."""
         return self._report.ahead
 
     @property
     def ahead_since(self) -> float | None:
-        """Time when the oldest save not on storage was accepted; seconds since the epoch."""
+        """Time (Unix seconds) when the oldest save that is not on storage was accepted."""
         report = self._report
         since = [each.accepted for each in report.ahead if each.accepted is not None]
         since += [report.accepted] if report.behind and report.accepted is not None else []
@@ -244,12 +243,12 @@ class SharedMemory:
 
 
 def plain(job: str) -> str:
-    """Return a job's name as part of a file name."""
+    """Return a job's name in a form that file names allow."""
     return re.sub(r"[^A-Za-z0-9_.]", "_", job)[: _NAME_CHARACTERS - 20]
 
 
 def orphans() -> list[Path]:
-    """Return the directories of this user whose agent and flusher are gone."""
+    """Return the directories of this user whose agent and flusher have ended."""
     found = filter(mine, SHARED.glob(f"brain-{os.getuid()}-*"))
     return [path for path in found if (path / "lock").exists() and not flusher.held(str(path))]
 

@@ -1,4 +1,4 @@
-"""Send parts of steps between agents: on request, or to a buddy on another host.
+"""Sends parts of steps between agents: on request, or to a partner on another host.
 
 Each transfer has its own connection to the agent's port: the first message names the job and its
 token, and the files follow in pieces. Nothing is ever unpickled.
@@ -29,9 +29,10 @@ _NAME = re.compile(r"\.metadata|[A-Za-z0-9_][A-Za-z0-9_.]*")
 
 
 def buddy_of(members: Sequence[Member], replica: int) -> Member | None:
-    """Return the member that keeps a second copy of ``replica``'s parts; None if it is alone.
+    """Return the member that keeps a second copy of ``replica``'s parts; None if there is no other
+    member.
 
-    That is the next member on another node, else the next member.
+    It is the next member on another node, else the next member.
     """
     ranks = [member.replica for member in members]
     if replica not in ranks or len(ranks) < 2:
@@ -42,7 +43,7 @@ def buddy_of(members: Sequence[Member], replica: int) -> Member | None:
 
 
 class PartSharing:
-    """The parts of steps that one agent gives to others and takes from them."""
+    """The parts of steps that one agent sends to others and receives from them."""
 
     def __init__(
         self, steps: Path, job: str, token_sha256: str, *, patience_seconds: float = 10.0
@@ -62,7 +63,7 @@ class PartSharing:
         return False
 
     async def serve(self, asked: messages.Fetch, connection: Connection) -> None:
-        """Send a file that another agent asks for.
+        """Send a file that another agent requests.
 
         Raises: BadInput: the agent is not of this job.
         """

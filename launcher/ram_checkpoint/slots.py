@@ -1,7 +1,7 @@
-"""One file in memory on its way to storage. Standard library.
+"""One file in memory on its way to storage. This module uses only the standard library.
 
-A file is copied beside the link that stands for it, synced, and exchanged with the link, wherever
-that is by then. The name that the exchange replaced is checked.
+A file is copied next to its link, synced, and exchanged with the link, even if the link was
+renamed. Then the file that the exchange replaced is checked.
 """
 
 import contextlib
@@ -40,7 +40,9 @@ class Slot:
 
     @property
     def accepted(self) -> float | None:
-        """Time at which ``torch.save`` returned; None if it has not, or its process died first."""
+        """Time at which ``torch.save`` returned; None if it has not, or if its process died
+        before.
+        """
         try:
             with open(os.path.join(self.path, "accepted")) as file:
                 return float(json.load(file))
@@ -48,7 +50,7 @@ class Slot:
             return None
 
     def told(self) -> "list[dict[str, str]]":
-        """Return the changes of this slot's names, as the worker's hook saw them."""
+        """Return the changes of this slot's names that the worker's hook recorded."""
         try:
             with open(os.path.join(self.path, "names")) as file:
                 return [json.loads(line) for line in file]
@@ -56,7 +58,7 @@ class Slot:
             return []
 
     def names(self) -> "list[str]":
-        """Every name that the file has had, the newest first."""
+        """All names that the file has had, the newest first."""
         names = [told["name"] for told in self.told() if "name" in told]
         return [*reversed(names), self.first]
 
@@ -111,7 +113,7 @@ class Slot:
         self.copied = True
 
     def land(self) -> bool:
-        """Put the durable file in the link's place; return False if the link is not found."""
+        """Put the durable file in the place of the link; return False if the link is not found."""
         if points(self.temporary, self.memory):  # a flusher before us did
             return True
         self._undo()
@@ -142,7 +144,7 @@ class Slot:
                 return
 
     def give_up(self) -> None:
-        """Put back the earlier durable file, if the link is still there."""
+        """Restore the earlier durable file, if the link still exists."""
         name = self.name()
         if name is None:
             return
@@ -161,7 +163,7 @@ class Slot:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def retire(self) -> None:
-        """Retire a durable save: memory keeps it for readers instead of its row's previous one."""
+        """Keep a durable save in memory for readers, instead of the previous one of its series."""
         self._tidy()
         above, name = os.path.split(self.path)
         before = [kept for kept in kept_in(above) if row_of(kept) == self.manifest["row"]]
@@ -183,7 +185,7 @@ class Slot:
                 remove(path)
 
     def refuse(self, error: OSError) -> None:
-        """Remember an error of storage, for the script's next save, and try again later."""
+        """Store an error of storage for the script's next save, and try again later."""
         now = time.monotonic()
         self.refused_since = self.refused_since or now
         self.next_try = now + _RETRY_SECONDS
@@ -192,13 +194,13 @@ class Slot:
 
 
 def kept_in(root: str) -> "list[str]":
-    """Slots of a directory of shared memory that are durable, and kept for readers."""
+    """Return the durable slots of a directory of shared memory, which are kept for readers."""
     return [os.path.join(root, name) for name in os.listdir(root) if name.startswith("kept-")]
 
 
 def row_of(slot: str) -> str | None:
-    """Return the slot's row, which all saves of one name pattern share; None if the slot is being
-    removed.
+    """Return the slot's series (*row*), which all saves of one name pattern share; None if the slot
+    is being removed.
     """
     try:
         with open(os.path.join(slot, "manifest")) as file:
@@ -224,7 +226,7 @@ def inode_of(name: str) -> int | None:
 
 
 def exchange(one: str, other: str) -> None:
-    """Exchange two names, atomically."""
+    """Exchange two names atomically."""
     if _libc.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), _EXCHANGE) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), other)
@@ -240,7 +242,7 @@ def sync(directory: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a name, which may be gone already."""
+    """Remove a name if it exists."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(path)
 
@@ -253,7 +255,7 @@ def write(path: str, value: object) -> None:
 
 
 def alive(pid: int, ticks: str = "") -> bool:
-    """True if the process ``pid`` lives, and is still the process with that start time."""
+    """True if the process ``pid`` runs and has the given start time."""
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

@@ -1,8 +1,9 @@
 """Writes steps that ``launcher.checkpoint`` keeps in memory to storage, for the flusher.
 
-A state that is the same everywhere becomes one file, stored by the agent of rank 0. Pieces are
-stored by every agent into a directory whose name begins with a dot; the agent of rank 0 gives it
-its final name once all pieces are there, so that a step with a final name is complete.
+If a state is the same on all ranks, the agent of rank 0 stores it as one file. If ranks have
+pieces, every agent stores its pieces in a directory whose name begins with a dot. The agent of rank
+0 gives the directory its final name once all pieces are there, so a step with a final name is
+complete.
 """
 
 import contextlib
@@ -77,7 +78,7 @@ class StepStorage:
 
     @property
     def stuck(self) -> str:
-        """Return why the outstanding step cannot be stored any more; empty if it still may be."""
+        """Return why the outstanding step can no longer be stored; empty if it still can."""
         if self._refused is not None and time.monotonic() - self._refused[0] > STUCK_SECONDS:
             return self._refused[1]
         gathering = self._gathering

@@ -1,4 +1,4 @@
-"""An agent's part in the worlds of its job while torchrun runs the workers.
+"""An agent's membership in the worlds of its job while torchrun runs the workers.
 
 torchrun's agent is one blocking thread; Brain's agent is an event loop in a thread of its own. The
 loop takes part in worlds as every agent does, with two differences. To *start* workers, it hands
@@ -44,9 +44,9 @@ SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 
 
 class RendezvousTurn:
-    """One world that torchrun runs; ``WorkerGroup`` uses it as the workers of that world.
+    """One world that torchrun runs; ``WorkerGroup`` uses it as this world's workers.
 
-    ``halted`` and ``lease_until_ns`` are written on the loop and read by torchrun's thread.
+    The loop writes ``halted`` and ``lease_until_ns``, and torchrun's thread reads them.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class RendezvousTurn:
         return self.halted or lease
 
     def came_back(self, code: int, message: str) -> None:
-        """Note that torchrun runs no worker of this world any more; ``code`` counts unless the
+        """Store that torchrun runs no worker of this world any more; ``code`` is used unless the
         world was halted.
         """
         if self._back.is_set():
@@ -91,7 +91,7 @@ class RendezvousTurn:
     async def stop(
         self, grace_seconds: float, *, signum: signal.Signals = signal.SIGTERM
     ) -> tuple[WorkerExit, ...]:
-        """Have torchrun end the workers; return once it has."""
+        """Let torchrun end the workers; return once it has."""
         self.halted = True
         if self.taken:
             await self._back.wait()
@@ -99,32 +99,32 @@ class RendezvousTurn:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Return none: torchrun watches its workers."""
+        """Return none, because torchrun watches its workers."""
         return ()
 
     def catching(self, signum: signal.Signals) -> tuple[int, ...]:
-        """Return nothing: the workers' handlers are not known."""
+        """Return nothing, because the workers' signal handlers are not known."""
         return ()
 
     def progress(self) -> tuple[Progress, ...]:
-        """Return nothing: the workers' steps are not known."""
+        """Return nothing, because the workers' steps are not known."""
         return ()
 
     def park(self, mode: ParkRequest) -> None:
-        """Do nothing: torchrun's workers cannot park."""
+        """Do nothing, because torchrun's workers cannot park."""
 
     def ask_to_save(self, signum: signal.Signals) -> None:
-        """Do nothing: torchrun's workers are not asked to save."""
+        """Do nothing, because torchrun's workers are not asked to save."""
 
     def extend_lease(self, until_ns: int) -> None:
         """Let the workers run until ``until_ns``."""
         self.lease_until_ns = until_ns
 
     def resume_held(self) -> None:
-        """Do nothing: no worker is held."""
+        """Do nothing, because no worker is held."""
 
     def end_held(self) -> None:
-        """Do nothing: no worker is held."""
+        """Do nothing, because no worker is held."""
 
     def _ended(self, code: int, message: str) -> None:
         exit = WorkerExit(
@@ -148,11 +148,11 @@ class GuestWorkerGroup(WorkerGroup):
     offer: Callable[[RendezvousTurn], None]
 
     async def open(self) -> None:
-        """Be ready at once: nothing is imported ahead."""
+        """Return immediately, because nothing is imported ahead."""
         self.ready = True
 
     async def warm(self) -> None:
-        """Wait for ever: nothing is imported ahead."""
+        """Wait until cancelled, because nothing is imported ahead."""
         await asyncio.Event().wait()
 
     async def _started(self, world: WorldDocument, *, joining: bool = False) -> Any:
@@ -180,7 +180,7 @@ class Guest:
         self._leaving: asyncio.Task[None] | None = None
 
     def heed(self, signals: Sequence[str] = SIGNALS) -> None:
-        """Learn at once of signals that torchrun handles; works only in a program's main thread.
+        """Receive signals that torchrun handles; this works only in a program's main thread.
 
         Python writes signal numbers to a socket before any handler runs, even if torchrun replaces
         its handlers.
@@ -200,7 +200,7 @@ class Guest:
         self._heeded = frozenset(signal.Signals[name].value for name in signals)
 
     def next(self, seconds: float) -> RendezvousTurn:
-        """Return the next world once it has formed; the world before it is over.
+        """Return the next world once it has formed; the previous world is then over.
 
         Raises: TimeoutError: no world formed in ``seconds``, and no world of the job runs without
         this agent.
@@ -222,14 +222,12 @@ class Guest:
                 self._news.wait(max(left, 1.0))
 
     def failed(self, why: str) -> None:
-        """Give back the world that torchrun took, because it cannot be used."""
+        """Return a world that torchrun took but cannot use."""
         self._give_back(1, why)
 
     @property
     def waiting(self) -> bool:
-        """True if torchrun must end its workers and ask for the next world; the call costs
-        nothing.
-        """
+        """True if torchrun must end its workers and request the next world; the call is cheap."""
         if self._ended is not None and self._ended.exit is ReplicaExit.SUCCEEDED:
             return False
         turn = self._taken
@@ -237,7 +235,7 @@ class Guest:
 
     @property
     def met(self) -> bool:
-        """True if a coordinator ever let this agent in."""
+        """True if a coordinator has accepted this agent."""
         return self._membership is not None and self._membership.welcomed_epoch is not None
 
     @property
@@ -251,10 +249,10 @@ class Guest:
             self._call(self._membership.give_up, reason)
 
     def finish(self, seconds: float) -> bool:
-        """Note that this agent's workers have ended, and succeeded unless reported otherwise.
+        """Store that this agent's workers have ended; they succeeded unless reported otherwise.
 
         Wait at most ``seconds`` for all other agents to report the same, which ends the job. Return
-        False if they did not; they then go on without this agent.
+        False if they did not; they then continue without this agent.
         """
         if self._thread is None:
             return True
@@ -385,7 +383,7 @@ def _has_children() -> bool:
 
 
 class Closed(Exception):
-    """The job is over for this agent; ``ended`` tells how it ended."""
+    """Raised if the job is over for this agent; ``ended`` says how it ended."""
 
     def __init__(self, ended: ReplicaEnd) -> None:
         super().__init__(ended.detail or str(ended.exit))

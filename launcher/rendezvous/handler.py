@@ -1,5 +1,5 @@
-"""torch's ``RendezvousHandler`` on Brain's worlds. It runs in torchrun's process, which has loaded
-torch; no other module of the launcher imports torch.
+"""torch's ``RendezvousHandler`` for Brain's worlds. It runs in torchrun's process, where torch is
+loaded; no other module of the launcher imports torch.
 """
 
 import logging
@@ -43,7 +43,7 @@ _KNOCK_SECONDS = 0.005
 
 
 def create(parameters: RendezvousParameters) -> "BrainRendezvous":
-    """Make the handler that torchrun asked for.
+    """Create the handler for torchrun.
 
     Raises:
         ValueError: a parameter cannot be used; the message names it, its value and the remedy.
@@ -77,16 +77,16 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         return "brain"
 
     def get_run_id(self) -> str:
-        """The job's id."""
+        """Return the job's id."""
         return self._asked.config.run_id
 
     @property
     def use_agent_store(self) -> bool:
-        """True if workers use the agents' store; every world has a new store."""
+        """Return True if workers use the agents' store; every world has a new store."""
         return os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Wait for the next world and enter it; the last world is over."""
+        """Wait for the next world and enter it; the previous world is over."""
         self._store = None
         while True:
             turn = self._next()
@@ -97,8 +97,8 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
                 self._guest.failed(str(why))
 
     def num_nodes_waiting(self) -> int:
-        """Return more than 0 if workers must be restarted; worlds are pushed, so a call costs
-        nothing.
+        """Return more than 0 if workers must be restarted. The coordinator sends worlds, so the
+        call is cheap.
         """
         return int(self._guest.waiting)
 
@@ -111,7 +111,9 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         self._guest.close("an agent closed the rendezvous")
 
     def shutdown(self) -> bool:
-        """End the job: torchrun calls this when its workers ended well, and when it gives up."""
+        """End the job; torchrun calls this when its workers have succeeded, and when it gives
+        up.
+        """
         failed = sys.exc_info()[1]
         if failed is not None:
             self._guest.close(f"an agent left the rendezvous: {failed!r}"[:500])

@@ -1,8 +1,9 @@
-"""The configuration of one agent, and the world that it should run.
+"""The configuration of one agent, and the world that the agent should run.
 
-Values only: ``launcher.options`` builds a ``LaunchConfig`` from a command line, ``agent.program``
-completes one from a replica's intent, and ``rendezvous.settings`` builds one from torchrun's
-parameters. The coordinator builds a ``WorldDocument``; ``launcher.workers`` reads both.
+This module contains only values. ``launcher.options`` builds a ``LaunchConfig`` from a command
+line, ``agent.program`` completes one from a replica's intent, and ``rendezvous.settings`` builds
+one from torchrun's parameters. The coordinator builds a ``WorldDocument``; ``launcher.workers``
+reads both.
 """
 
 import ipaddress
@@ -23,7 +24,7 @@ VERSION = 1
 
 
 class Std(IntFlag):
-    """Streams of a worker, numbered as ``--redirects`` and ``--tee`` number them."""
+    """The streams of a worker, numbered as by ``--redirects`` and ``--tee``."""
 
     NONE = 0
     OUT = 1
@@ -33,9 +34,7 @@ class Std(IntFlag):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Destinations of the workers' output; the defaults are torchrun's: to the console,
-    unchanged.
-    """
+    """Destinations of the workers' output; by default, as in torchrun, the console."""
 
     #: This run's own directory inside ``--log-dir``, made by ``output.run_directory``; None keeps
     #: no files.
@@ -165,7 +164,7 @@ class LaunchConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldDocument:
-    """A world as its coordinator pushes it to every agent; msgspec encodes it unchanged."""
+    """A world, as its coordinator sends it to every agent; msgspec encodes it unchanged."""
 
     v: int = VERSION
     job: str
@@ -198,15 +197,17 @@ class WorldDocument:
 
     @property
     def processes(self) -> int:
-        """WORLD_SIZE: the sum over members, which may differ."""
+        """WORLD_SIZE: the sum of the members' processes."""
         return sum(member.processes for member in self.members)
 
     def first_rank(self, group_rank: int) -> int:
-        """RANK of local rank 0 of a member: the processes of all members before it."""
+        """Return the RANK of a member's local rank 0: the number of processes of all earlier
+        members.
+        """
         return sum(m.processes for m in self.members if m.group_rank < group_rank)
 
     def member(self, group_rank: int) -> Member:
-        """The member with this GROUP_RANK.
+        """Return the member with this GROUP_RANK.
 
         Raises:
             KeyError: there is none.
@@ -218,7 +219,7 @@ class WorldDocument:
 
 
 def on_loopback(address: str) -> bool:
-    """True if a ``host:port`` address is on loopback, and so reached without any network.
+    """True if a ``host:port`` address is on loopback, and so reached without a network.
 
     >>> on_loopback("127.0.0.1:9"), on_loopback("[::1]:9"), on_loopback("10.0.0.1:9")
     (True, True, False)

@@ -20,8 +20,8 @@ def say(text: str) -> None:
 
 
 def write(text: str) -> None:
-    """Write to standard error; a full disk behind it, or a closed terminal, costs the text, never
-    the agent.
+    """Write to standard error; if this fails (full disk, closed terminal), the text is lost and the
+    agent continues.
     """
     with contextlib.suppress(OSError):
         sys.stderr.write(text)
@@ -29,11 +29,11 @@ def write(text: str) -> None:
 
 
 class Discreet:
-    """In a job started by hand, leave the console to the script, but print long waits.
+    """Keeps the console of a job started by hand for the script, but prints long waits.
 
     A text that starts with ``waiting: `` is written only if the wait lasts; the next text ends the
-    wait. A wait that begins again soon after its end counts as one wait: an agent may look for
-    peers between two looks at the same obstacle. BRAIN_DEBUG prints every text.
+    wait. If a wait begins again soon after its end, both count as one wait, because an agent may
+    search for peers in between. With BRAIN_DEBUG every text is printed.
     """
 
     def __init__(

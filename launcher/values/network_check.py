@@ -1,13 +1,13 @@
-"""Pair nodes for the network check, and judge the measurements. Pure.
+"""Pairs nodes for the network check, and judges the measurements. Pure.
 
-A node's own speed is measured alone, so that two nodes are enough to tell which is slow. If a pair
-fails, each of its nodes is tried again beside a partner that did well: a node that fails there too
-is to blame, and its first partner is not. Two rounds are enough; there is a third if more nodes are
-suspected than known to be well, or if there are three nodes in all.
+Each node's arithmetic is timed separately, so two nodes are enough to find the slow one. If a pair
+fails, each of its nodes is tested again with a partner that passed. A node that fails again is the
+cause, and its first partner is not. Two rounds are enough; a third is needed if more nodes are
+suspected than have passed, or if there are three nodes in total.
 
-Times are medians of many, with their standard errors. A node is slow if it takes ``ratio`` times as
-long as usual. The threshold is ``CUT`` of that excess, so that noise hides no slow node, and the
-difference must be at least ``SIGMAS`` errors, so that noise makes no node slow.
+Times are medians with their standard errors. A node is slow if it takes ``ratio`` times as long as
+usual. The threshold is ``CUT`` times that excess, so that noise does not hide a slow node. The
+excess must also be at least ``SIGMAS`` standard errors, so that noise does not make a node slow.
 """
 
 import math
@@ -59,7 +59,9 @@ class Usual:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckWork:
-    """The work of one check (``--rdzv-conf check_edge= check_mebibytes= check_repeats=``)."""
+    """The amount of work in one check (``--rdzv-conf check_edge= check_mebibytes=
+    check_repeats=``).
+    """
 
     #: Rows of the square matrices that are multiplied; 0 to suit the device.
     edge: int = 0
@@ -88,7 +90,7 @@ class CheckTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """Nodes with a reason each; a node in neither mapping is fine."""
+    """Nodes that failed or are slow, each with a reason; all other nodes passed."""
 
     failed: Mapping[int, str] = field(default_factory=dict)
     slow: Mapping[int, str] = field(default_factory=dict)
@@ -118,7 +120,7 @@ def first_round(replicas: Sequence[int]) -> tuple[Group, ...]:
 def next_round(
     rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: float
 ) -> tuple[Group, ...]:
-    """Pair each suspect with a node that did well; suspects without such a partner are alone. Empty
+    """Pair each suspect with a node that passed; suspects without such a partner are alone. Empty
     if no node is suspected, or another round would show nothing new.
     """
     everybody = _everybody(rounds)
@@ -144,7 +146,7 @@ def verdicts(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: fl
     """Return the nodes that failed and the nodes that are slow.
 
     A node is slow if it takes ``ratio`` times as long as others of its kind, or as such nodes
-    usually take here (so that a cluster of mostly slow nodes is found, too).
+    usually take in this cluster (so that mostly slow nodes are also found).
     """
     tries = _tries(rounds)
     failed = {replica: why for replica, tried in tries.items() if (why := _failure(tried))}
@@ -163,10 +165,10 @@ def verdicts(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: fl
 
 
 def remembered(rounds: Sequence[CheckRound], usual: Mapping[str, Usual]) -> dict[str, Usual]:
-    """Return the times that count as usual from now on.
+    """Return the updated usual times.
 
-    They move to the lower third of the present times: at once if that is far better, soon if it is
-    better, slowly if it is worse.
+    They move towards the lower third of the present times: immediately if that is much faster, soon
+    if it is faster, slowly if it is slower.
     """
     found = dict(usual)
     speeds = {replica: _speed(tried) for replica, tried in _tries(rounds).items()}
@@ -189,8 +191,8 @@ def spared(
 ) -> tuple[int, ...]:
     """Return the slow nodes to leave out: all of them, or none.
 
-    All are left out if the other nodes are enough, and quicker without the slow ones (all nodes
-    wait for the slowest).
+    All are left out if the other nodes are enough and are faster without them (all nodes wait for
+    the slowest).
 
     >>> spared({3: "slow"}, [0, 1, 2, 3], unit=1, minimum=2)
     (3,)

@@ -1,7 +1,8 @@
-"""The coordinator's observations and actions: values of ``launcher.coordinator.membership``.
+"""The coordinator's observations and actions: the input and output of
+``launcher.coordinator.membership``.
 
-Pure: standard library and ``brain`` words only. Times are seconds of the coordinator's monotonic
-clock.
+This module is pure and uses only the standard library and ``brain.types``. Times are seconds of the
+coordinator's monotonic clock.
 """
 
 import math
@@ -43,9 +44,9 @@ class AgentObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A job that asks for a number of processes (``--world``), not for replicas of a fixed size.
+    """A job that requests a number of processes (``--world``), not replicas of a fixed size.
 
-    Its desired worlds count processes; agents of any size serve if their processes add up.
+    Its desired worlds count processes; agents of any size may be used if their processes add up.
     """
 
     #: Processes desired (WORLD_SIZE).
@@ -58,7 +59,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saves:
-    """Knowledge of the script's checkpoints."""
+    """What is known about the script's checkpoints."""
 
     #: The job document names one, or this world loaded one.
     declared: bool = False
@@ -69,7 +70,7 @@ class Saves:
 
     @property
     def known(self) -> bool:
-        """True if there is anything to wait for."""
+        """True if a save can be awaited."""
         return self.declared or self.count > 0
 
 
@@ -83,7 +84,9 @@ class WorldParking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldChange:
-    """A planned change that is not confirmed: its world has not stepped from the checkpoint."""
+    """A planned change that is not confirmed, because its world has not made a step from the
+    checkpoint.
+    """
 
     from_goal: int
     from_generation: int
@@ -176,7 +179,7 @@ class WorldObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldWorld:
-    """A change that was given up."""
+    """A change that was abandoned."""
 
     generation: int
     #: Saves that had been seen by then; with another one, healing is tried again.
@@ -229,7 +232,7 @@ class WorldRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobObserved:
-    """The coordinator's whole knowledge of its job."""
+    """Everything that the coordinator knows about its job."""
 
     desired: DesiredWorld | None
     #: When the desired world's generation was first seen.
@@ -259,12 +262,12 @@ class JobObserved:
 
 @dataclass(frozen=True, slots=True)
 class StayAsIs:
-    """Do nothing until something happens."""
+    """Do nothing until an event comes."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitFor:
-    """Do nothing until something happens, or until ``until``."""
+    """Do nothing until an event comes, or until ``until``."""
 
     reason: str
     until: float | None = None
@@ -277,12 +280,12 @@ class ParkWorld:
 
 @dataclass(frozen=True, slots=True)
 class Unpark:
-    """Let all workers run on."""
+    """Let all workers continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareWorld:
-    """Start the workers of the next world and hold them at the gate; this one trains on.
+    """Start the workers of the next world and hold them at the gate while the present world trains.
 
     In process, running workers build the world's group instead, and only newcomers are started.
     """
@@ -312,8 +315,8 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class StopWorld:
-    """Stop the workers; the world ends because of ``cause``, or by its owner's will if that is
-    None.
+    """Stop the workers; the world ends because of ``cause``, or because its owner wants it if that
+    is None.
     """
 
     cause: Cause | None
@@ -332,28 +335,30 @@ class FormWorld:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Take the witness for the half of the last world that ``replica`` is in."""
+    """Take the witness for the half of the last world that contains ``replica``."""
 
     replica: int
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Change to the next world, since all workers are ready to change at one step."""
+    """Change to the next world, because all workers are ready to change at the same step."""
 
     form: FormWorld
 
 
 @dataclass(frozen=True, slots=True)
 class Heal:
-    """Let the remaining workers change to a world of their own, at once."""
+    """Let the remaining workers change immediately to a world without the lost ones."""
 
     form: FormWorld
 
 
 @dataclass(frozen=True, slots=True)
 class Relabel:
-    """Report that the present world is the one that this generation desires; restart nothing."""
+    """Report that the present world is already the one that this generation desires; restart
+    nothing.
+    """
 
     generation: int
     goal: int
@@ -368,14 +373,14 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class HoldWorld:
-    """Give up the change for a reason."""
+    """Abandon the change for a reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Revert:
-    """Put the checkpoint back and form a world of the old size, since the planned world cannot be
+    """Restore the checkpoint and form a world of the old size, because the planned world cannot be
     used.
     """
 

@@ -1,7 +1,7 @@
-"""A replica and its job on disk: locks, the scaler's request, the agent's report.
+"""The files of a replica and its job: locks, the scaler's request, the agent's report.
 
-The layout is that of docs/reference/protocols.md. Locks are ``flock``: the kernel releases them
-when the process ends, which proves its end.
+The layout is that of docs/reference/protocols.md. Locks are ``flock``: the kernel releases a lock
+when its process ends, which proves that the process has ended.
 """
 
 import fcntl
@@ -92,7 +92,9 @@ class Lock:
         self._fd: int | None = None
 
     def take(self) -> bool:
-        """Take the lock; False if another process holds it. A second call changes nothing."""
+        """Take the lock; return False if another process holds it. A second call changes
+        nothing.
+        """
         if self._fd is not None:
             return True
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -111,7 +113,7 @@ class Lock:
 
 
 def held(path: Path) -> bool:
-    """True if some process holds the lock at ``path``; a missing file is a free lock."""
+    """True if some process holds the lock at ``path``; if the file is missing, the lock is free."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -126,7 +128,7 @@ def held(path: Path) -> bool:
 
 
 def write(path: Path, value: object, *, durable: bool = True) -> None:
-    """Replace the file by ``value`` as JSON, atomically for readers.
+    """Replace the file by ``value`` as JSON; readers see either the old or the new content.
 
     Raises:
         OSError: the disk is full or cannot be written.
@@ -145,7 +147,7 @@ def write(path: Path, value: object, *, durable: bool = True) -> None:
 
 
 def settle(path: Path) -> None:
-    """Sync ``path`` to disk, so that it outlives a power cut; a missing file is no error.
+    """Sync ``path`` to disk, so that it survives a power cut; a missing file is no error.
 
     Raises:
         OSError: the disk is full or cannot be written.
@@ -162,7 +164,8 @@ def settle(path: Path) -> None:
 
 
 def read(path: Path, kind: type[T]) -> T | None:
-    """Return the value that ``write`` wrote; None if the file is missing or empty (a power cut).
+    """Return the value that ``write`` wrote; None if the file is missing or empty (after a power
+    cut).
 
     Raises: BadInput: the file's content has another shape; the message names the file.
     """
@@ -177,7 +180,7 @@ def read(path: Path, kind: type[T]) -> T | None:
 
 
 class ReplicaPlace:
-    """``$BRAIN_HOME/replicas/<job>/<id>/``, as its agent uses it."""
+    """``$BRAIN_HOME/replicas/<job>/<id>/``: the files of a replica, for its agent."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -220,7 +223,7 @@ class ReplicaPlace:
 
 
 class JobPlace:
-    """``$BRAIN_HOME/replicas/<job>/``, as the coordinating agent uses it."""
+    """``$BRAIN_HOME/replicas/<job>/``: the files of a job, for the agent that coordinates."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -237,7 +240,7 @@ class JobPlace:
         return read(self.directory / f"{name}.json", kind)
 
     def alive(self, replica: int) -> bool:
-        """True if a replica's agent lives, because its lock is held."""
+        """True if a replica's agent runs, because its lock is held."""
         return held(self.directory / str(replica) / "lock")
 
 

@@ -1,11 +1,13 @@
-"""Knowledge of a world's witness; ``launcher.coordinator.witness_file`` has the file."""
+"""What an agent knows about a world's witness; ``launcher.coordinator.witness_file`` accesses the
+file.
+"""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WitnessObserved:
-    """A file that one half of a world can take, and only one."""
+    """A file that only one half of a world can take."""
 
     #: The world that it is of.
     epoch: int = 0

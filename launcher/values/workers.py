@@ -11,7 +11,7 @@ LEASE_EXIT = 83
 
 
 class Doing(IntEnum):
-    """The activity of a worker, as far as its probe sees it."""
+    """The activity of a worker, as far as its probe observes it."""
 
     STEPS = 0
     SAVING = 1
@@ -19,7 +19,7 @@ class Doing(IntEnum):
 
 
 class ParkRequest(IntEnum):
-    """Request to workers, read at step boundaries."""
+    """A request to workers, read at step boundaries."""
 
     RUN = 0
     #: Park after the next completed save.
@@ -30,7 +30,7 @@ class ParkRequest(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeEvent:
-    """Event that a probe announces; fields that an event does not have are None."""
+    """An event that a probe announces; fields that do not belong to the event are None."""
 
     v: int = 1
     rank: int
@@ -51,7 +51,7 @@ class ProbeEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Progress of one worker, from its control file; instants are CLOCK_MONOTONIC nanoseconds."""
+    """Progress of one worker, from its control file; times are CLOCK_MONOTONIC nanoseconds."""
 
     rank: int
     local_rank: int
@@ -100,5 +100,5 @@ class WorkerExit:
 
     @property
     def exit_code(self) -> int:
-        """Exit code in a shell's form: 128 + n for signal n."""
+        """The exit code in a shell's form: 128 + n for signal n."""
         return self.code if self.code >= 0 else 128 - self.code

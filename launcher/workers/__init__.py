@@ -1,4 +1,4 @@
-"""The workers of one agent: it starts, watches, informs and stops them.
+"""The workers of one agent: code that starts, watches, informs and stops them.
 
 workers        all workers, from the start of a world to its end
 factory        makes one worker

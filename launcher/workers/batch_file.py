@@ -1,4 +1,5 @@
-"""The batch that Brain chose for a script, in the file that BRAIN_BATCH_FILE names in workers.
+"""The file with the batch size that Brain chose for a script; in workers, BRAIN_BATCH_FILE names
+it.
 
 ``launcher.batch`` reads the file; docs/guides/launcher.md describes it. With ``--auto_tunning``,
 DLRover's ElasticDataLoader reads its ``dataloader``.
@@ -13,7 +14,7 @@ from launcher.values.replica import write
 
 
 class BatchFile:
-    """The batch file of one agent, rewritten when the desired batch or the world changes."""
+    """The batch file of one agent, rewritten when the desired batch size or the world changes."""
 
     def __init__(self, path: str | None, say: Callable[[str], None] = say) -> None:
         self._path, self._say = None if path is None else Path(path), say
@@ -25,7 +26,7 @@ class BatchFile:
         self._full = ""
 
     def tell(self, processes: int) -> None:
-        """Call ``keep``; report a failure only once, since every lease tries again."""
+        """Call ``keep``; report a failure only once, because every lease tries again."""
         try:
             self.keep(self.desired, processes)
             self._full = ""
@@ -35,7 +36,7 @@ class BatchFile:
                 self._say(f"the batch that Brain chose does not reach the script: {full}")
 
     def keep(self, desired: BatchWish | None, processes: int) -> None:
-        """Write the desired batch for a world of ``processes`` workers.
+        """Write the desired batch size for a world of ``processes`` workers.
 
         Raises:
             OSError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""Keep one collector running on this machine, whichever agent started it."""
+"""Keeps one collector running on this machine, whichever agent started it."""
 
 import asyncio
 import os
@@ -22,10 +22,10 @@ _COLLECTOR = (sys.executable, "-E", "-P", "-m", "collectors.loop")
 
 
 async def keep_collector(home: str, say: Callable[[str], None]) -> None:
-    """Start a collector whenever none holds its lock; training never waits for it.
+    """Start a collector whenever no collector holds the lock; training never waits for it.
 
-    The collector has a session of its own and outlives this agent: other jobs may need it. It ends
-    by itself when no job does.
+    The collector has its own session and outlives this agent, because other jobs may need it. It
+    exits when no job needs it.
     """
     lock = Path(home) / "collector" / "lock"
     socket_path = probe_socket(home, os.getuid())
@@ -58,7 +58,7 @@ async def keep_collector(home: str, say: Callable[[str], None]) -> None:
 def undelivered(home: str, job: str, url: str) -> str | None:
     """Return why Brain at ``url`` gets no samples of a job started by hand; None if it gets them.
 
-    Brain takes samples only of submitted jobs, each with the job's own token.
+    Brain accepts samples only of submitted jobs, with the job's own token.
     """
     asked = Path(home) / "service.json", Path(home) / "replicas" / job / "token"
     missing = [str(path) for path in asked if not path.is_file()]

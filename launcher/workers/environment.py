@@ -1,4 +1,4 @@
-"""The environment of a worker: torchrun's variables, and one of the launcher's own."""
+"""The environment of a worker: torchrun's variables, and one variable of the launcher."""
 
 import json
 import os
@@ -85,7 +85,7 @@ def tensorflow_config(world: WorldDocument, group_rank: int) -> str:
 
 
 def world_environment(world: WorldDocument, group_rank: int, local_rank: int) -> dict[str, str]:
-    """Return the part of a worker's environment that differs from world to world."""
+    """Return the part of a worker's environment that depends on the world."""
     rank = str(world.first_rank(group_rank) + local_rank)
     return {
         "RANK": rank,
@@ -103,7 +103,7 @@ def world_environment(world: WorldDocument, group_rank: int, local_rank: int) ->
 
 
 def world_place(world: WorldDocument) -> dict[str, object]:
-    """Return the part of BRAIN_WORKER that differs from world to world."""
+    """Return the part of BRAIN_WORKER that depends on the world."""
     return {
         "epoch": world.epoch,
         "generation": world.generation,
@@ -113,7 +113,7 @@ def world_place(world: WorldDocument) -> dict[str, object]:
 
 
 def worker_arguments(config: LaunchConfig, local_rank: int) -> list[str]:
-    """Return the command of one worker, with ``${local_rank}`` replaced as in torchrun."""
+    """Return the command of one worker, in which ``${local_rank}`` is replaced as in torchrun."""
     program, *rest = config.entrypoint.argv
     return [program, *(Template(each).safe_substitute(local_rank=local_rank) for each in rest)]
 

@@ -15,7 +15,7 @@ from launcher.values.workers import WorkerExit
 
 
 def tell(event: dict[str, Any]) -> None:
-    """Write one line on standard error, in one piece."""
+    """Write one line to standard error in one piece."""
     write(json.dumps(event) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Make one worker: its environment, its streams, and a process that runs the command."""
+"""Makes one worker: its environment, its streams, and a process that runs the command."""
 
 import os
 import subprocess

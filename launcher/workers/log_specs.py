@@ -1,6 +1,6 @@
-"""``--logs-specs``: let a plug-in of torchrun decide where the workers' output goes.
+"""``--logs-specs``: lets a plug-in of torchrun choose the destinations of the workers' output.
 
-A ``LogsSpecs`` needs torch, so it runs under the workers' interpreter and is asked once for each
+A ``LogsSpecs`` needs torch, so it runs under the workers' interpreter and is called once for each
 world; ``launcher/command/torchrun/ask_torch.py`` is its other side. The plug-in decides the file or
 console of each stream, the streams to show, the files for filtered lines, the error file, and
 changes of the workers' environments.
@@ -21,7 +21,7 @@ from launcher.workers.processes.output import Route, prefix_of
 
 
 class Specs:
-    """A plug-in made by its entry point; it ends with this process."""
+    """A plug-in, created by its entry point; it ends with this process."""
 
     def __init__(self, interpreter: str, logs: LogConfig, environment: Mapping[str, str]) -> None:
         """Start the plug-in.
@@ -101,7 +101,7 @@ def _made(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPlace:
-    """The plug-in's decision for one worker."""
+    """The plug-in's choice for one worker."""
 
     #: Variables that it set or changed.
     environment: Mapping[str, str]
@@ -112,7 +112,7 @@ class StreamPlace:
 def places(
     config: LaunchConfig, environment: Mapping[str, str], first_rank: int, count: int
 ) -> list[StreamPlace]:
-    """Ask the plug-in for the workers of one world; ``environment`` is that of local rank 0.
+    """Let the plug-in choose for the workers of one world; ``environment`` is that of local rank 0.
 
     Raises:
         BadInput: as ``Specs``.

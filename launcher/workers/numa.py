@@ -1,6 +1,6 @@
-"""Map GPUs to the CPUs near them: ``--numa-binding``, by the rules that torchrun documents.
+"""Maps GPUs to nearby CPUs for ``--numa-binding``, by the rules that torchrun documents.
 
-Pure except for reads of ``/sys``, whose root is an argument.
+This module only reads ``/sys``, whose root is an argument.
 """
 
 import os
@@ -15,7 +15,8 @@ SYS = Path("/sys")
 def bindings(
     mode: str, count: int, gpus: Sequence[str], *, sys: Path = SYS, allowed: set[int] | None = None
 ) -> list[tuple[int, ...]]:
-    """Return the CPUs of ``count`` workers: worker n's are near GPU n, a PCI address of ``gpus``.
+    """Return the CPUs of ``count`` workers: those of worker n are near GPU n, a PCI address in
+    ``gpus``.
 
     ``node``: all CPUs of the GPU's NUMA node. ``socket``: of all nodes of its socket.
     ``exclusive``: an equal share of the node's cores for each of its GPUs. ``core-complex``: the
@@ -48,7 +49,7 @@ def bindings(
 
 
 def ranges(said: str) -> set[int]:
-    """Parse CPU ranges as the kernel writes them, such as ``0-2,4``.
+    """Parse CPU ranges in the kernel's format, such as ``0-2,4``.
 
     >>> sorted(ranges("0-2,4"))
     [0, 1, 2, 4]

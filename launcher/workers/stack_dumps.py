@@ -1,4 +1,4 @@
-"""An agent's look at silent workers: stacks, processor time, bytes, flight recorder.
+"""An agent's examination of silent workers: stacks, processor time, bytes, flight recorder.
 
 Stacks come from py-spy if it is installed and allowed, else from the handler that
 ``launcher/inject/bootstrap.py`` registered in the worker. A process without that handler gets no
@@ -45,7 +45,9 @@ class _Use:
 
 
 def look(targets: Sequence[DumpTarget], seconds: float) -> tuple[StackLook, ...]:
-    """Look twice, ``seconds`` apart. This blocks for that long, and while stacks are read twice."""
+    """Examine the workers twice, ``seconds`` apart. This blocks for that time, and while stacks are
+    read twice.
+    """
     before = {target.rank: _stacks(target) for target in targets}
     used = {target.rank: use(target.pid) for target in targets}
     for target in targets:
@@ -55,7 +57,7 @@ def look(targets: Sequence[DumpTarget], seconds: float) -> tuple[StackLook, ...]
 
 
 def use(pid: int) -> _Use:
-    """Return the usage of a worker and all of its session so far."""
+    """Return the resource use so far of a worker and all processes of its session."""
     cpu, moved = 0.0, 0
     for each in _session(pid):
         cpu += _cpu_seconds(each)

@@ -1,4 +1,6 @@
-"""End workers: ask those that handle the signal, kill the others, and kill all that any started."""
+"""Ends workers: it signals those that handle the signal, kills the others, and kills all remaining
+processes.
+"""
 
 import asyncio
 import os
@@ -19,7 +21,7 @@ _LOOK_SECONDS = 0.02
 
 
 def ask(workers: Sequence[process.WorkerProcess], signum: signal.Signals) -> dict[int, int]:
-    """Send ``signum`` to workers and their process groups; a process without a handler dies of it.
+    """Send ``signum`` to workers and their process groups; a process without a handler ends.
 
     Returns: Processes (id -> start ticks) that handle it beside a worker that does not: a script
     behind a shell, or a child that saves.
@@ -39,7 +41,7 @@ def ask(workers: Sequence[process.WorkerProcess], signum: signal.Signals) -> dic
 
 
 async def wait_for(processes: Mapping[int, int], seconds: float) -> None:
-    """Wait until processes (id -> start ticks) have ended, at most for ``seconds``."""
+    """Wait, at most ``seconds``, until processes (id -> start ticks) have ended."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and any(_lives(*each) for each in processes.items()):
         await asyncio.sleep(_LOOK_SECONDS)

@@ -1,8 +1,8 @@
 """The worker processes of this agent in one world.
 
-``Workers`` starts them, watches them (nothing polls: exits come by pidfd, the probe's events by a
-datagram socket) and stops them with everything they started. It decides nothing:
-``launcher.coordinator.membership`` decides if an exit ends the world.
+``Workers`` starts them, watches them without polling (exits by pidfd, the probe's events by a
+datagram socket), and stops them with all their processes. ``launcher.coordinator.membership``
+decides if an exit ends the world.
 """
 
 import asyncio
@@ -116,12 +116,12 @@ class Workers:
         on_session: Callable[["Workers", str, SessionMessage], None] | None = None,
         joining: bool = False,
     ) -> "Workers":
-        """Start ``world.member(group_rank).processes`` workers; return once all were started.
+        """Start ``world.member(group_rank).processes`` workers; return once all have started.
 
-        ``fork_server`` forks them if it can, else they are fresh interpreters. ``on_event`` and
-        ``on_exit`` are called on the loop, one at a time. A lease of ``world.lease_seconds`` begins
-        now; ``extend_lease`` renews it. ``joining``: the world is training, and the new workers
-        take its state.
+        ``fork_server`` forks them if it can; otherwise they are fresh interpreters. ``on_event``
+        and ``on_exit`` are called on the loop, one at a time. A lease of ``world.lease_seconds``
+        begins now; ``extend_lease`` renews it. ``joining`` means that the world is already
+        training, and that the new workers receive its state.
 
         Raises:
             BadInput: the program or its directory cannot be used; nothing is left behind.
@@ -178,7 +178,7 @@ class Workers:
         return self.sessions is not None and self.sessions.complete
 
     def go_over(self, world: WorldDocument, group_rank: int) -> None:
-        """Note that these workers changed to another world."""
+        """Store that these workers changed to another world."""
         self._left = self._world.epoch
         self._world, self._group_rank = world, group_rank
         for worker in self._started:
@@ -191,7 +191,7 @@ class Workers:
 
     @property
     def targets(self) -> tuple[DumpTarget, ...]:
-        """Return running workers, for stack dumps."""
+        """Return the running workers whose stacks can be dumped."""
         interpreter = self._config.entrypoint.interpreter
         return tuple(
             DumpTarget(
@@ -202,7 +202,7 @@ class Workers:
 
     @property
     def exits(self) -> tuple[WorkerExit, ...]:
-        """Exits of workers so far, in the order they were seen."""
+        """Exits of workers so far, in the order in which they were observed."""
         return tuple(self._exits)
 
     @property
@@ -216,16 +216,16 @@ class Workers:
         return self.exits
 
     def park(self, mode: ParkRequest) -> None:
-        """Ask all workers to park, or to run on."""
+        """Ask all workers to park, or to continue."""
         self._mode = mode
         for worker in self._started:
             worker.control.park(mode)
 
     def ask_to_save(self, signum: signal.Signals) -> None:
-        """Send the signal at which the script saves and ends to workers that catch it.
+        """Send the signal on which the script saves and exits to workers that catch it.
 
-        A worker that ends while it should park counts as parked; later this holds only if it ends
-        well.
+        A worker that ends while it should park counts as parked; a worker that ends later does so
+        only if it succeeds.
         """
         self._asked = True
         for pid in self.catching(signum):
@@ -238,9 +238,9 @@ class Workers:
         return tuple(pid for pid in running if process.catches(pid, signum))
 
     def extend_lease(self, until_ns: int) -> None:
-        """Let workers live until CLOCK_MONOTONIC ``until_ns``; 0 = without end.
+        """Let workers live until CLOCK_MONOTONIC ``until_ns``; 0 means without end.
 
-        Once the workers are stopped, this changes nothing.
+        After the workers have stopped, this changes nothing.
         """
         for worker in () if self._closed else self._started:
             worker.control.lease(until_ns)
@@ -248,7 +248,7 @@ class Workers:
 
     @property
     def held(self) -> tuple[int, ...]:
-        """Return pids of workers that are stopped because their lease ran out."""
+        """Return the pids of workers that have stopped themselves because their lease expired."""
         return () if self._closed else tuple(w.process.pid for w in self._alive() if w.control.held)
 
     def resume_held(self) -> None:
@@ -262,7 +262,7 @@ class Workers:
                 os.kill(worker.process.pid, signal.SIGCONT)
 
     def end_held(self) -> None:
-        """Kill held workers, which have no part in the next world and must not save."""
+        """Kill held workers, which are not in the next world and must not save."""
         for pid in self.held:
             os.kill(pid, signal.SIGKILL)
 
@@ -273,11 +273,11 @@ class Workers:
     async def stop(
         self, grace_seconds: float, *, signum: signal.Signals = signal.SIGTERM
     ) -> tuple[WorkerExit, ...]:
-        """End all workers and everything that they started; return the complete ``exits``.
+        """End all workers and all their processes; return the complete ``exits``.
 
-        A worker that handles ``signum`` gets the signal and ``grace_seconds``; the others are ended
-        at once. On return their output is complete and control files are gone. A second call
-        changes nothing.
+        A worker that handles ``signum`` gets the signal and has ``grace_seconds``; the others are
+        ended immediately. On return their output is complete and their control files are removed. A
+        second call changes nothing.
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(grace_seconds, signum))

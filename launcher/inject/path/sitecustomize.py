@@ -1,9 +1,9 @@
-"""The launcher's code that runs first in a worker started as an interpreter of its own.
+"""The launcher's code that runs first in a worker that is started as a new interpreter.
 
-It runs in the user's process: standard library, CPython 3.8 on. It restores everything to the state
-that the script would have found (``sys.path``, ``PYTHONPATH``, the environment, the next
-``sitecustomize``). It never raises: a failure here costs telemetry, not the job. The code that
-stays in the process is in ``inject/bootstrap.py``, one directory above, which is on no path.
+It runs in the user's process, uses only the standard library and supports CPython 3.8 and later. It
+restores the state that the script expects (``sys.path``, ``PYTHONPATH``, the environment, the next
+``sitecustomize``). It never raises an exception: a failure costs telemetry, not the job. The code
+that stays in the process is in ``inject/bootstrap.py``, one directory above, which is on no path.
 """
 
 import os

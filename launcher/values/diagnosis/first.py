@@ -1,9 +1,9 @@
-"""Find the failure of a world that came first, and describe it. Pure.
+"""Finds the failure of a world that came first, and describes it. Pure.
 
-When a rank fails, its peers fail because of it: their connections break. So a worker that reports
-only a broken connection ranks behind every worker that reports anything else. Among equals the
-earliest counts, by the coordinator's clock: the time at which the worker's end was heard, less the
-time between its error and its end.
+When a rank fails, its peers fail, too, because their connections break. So a worker that reports
+only a broken connection is considered after all others. Otherwise the earliest failure is chosen,
+by the coordinator's clock: the time at which the worker's end was reported, less the time between
+its error and its end.
 """
 
 from collections.abc import Sequence
@@ -138,7 +138,7 @@ def hung(
     node: NodeName | None,
     step: int | None,
 ) -> Diagnosis:
-    """Build the diagnosis of a world that stands still."""
+    """Return the diagnosis of a world that makes no progress."""
     return Diagnosis(
         kind=FailureKind.HANG,
         sentence=sentence,

@@ -1,7 +1,7 @@
-"""The kind of one worker's failure, and the words that show it. Pure.
+"""The kind of one worker's failure, and the text that shows it. Pure.
 
-Evidence from the hardware and the kernel outranks evidence from the script, and the exception that
-left the script outranks the output around it.
+Evidence from hardware and kernel takes precedence over evidence from the script, and the exception
+that left the script over other output.
 """
 
 import re
@@ -125,8 +125,8 @@ class FailureCause:
 
     @property
     def signature(self) -> str:
-        """The exception's name and its place; two failures with the same signature are the same
-        bug.
+        """The exception's name and location; two failures with the same signature come from the
+        same bug.
         """
         return f"{self.words.partition(':')[0]} at {self.place}" if self.place else ""
 
@@ -205,8 +205,8 @@ def exception_in(text: str) -> str:
 
 
 def origin_of(text: str) -> str:
-    """Return the exception from which the last exception of a text was raised (``raise … from``),
-    in one line; empty if there is none. Of a longer chain, return the first exception.
+    """Return, in one line, the exception from which the last exception of a text was raised
+    (``raise … from``), or the first one of a longer chain; empty if there is none.
 
     >>> origin_of(
     ...     'Traceback (most recent call last):\\n  File "a", line 1\\nOSError: full\\n\\n'
@@ -248,7 +248,7 @@ def is_victim(kind: FailureKind) -> bool:
 
 
 def lost_a_peer(why: FailureCause) -> bool:
-    """True if the text comes from a collective whose peer is gone, not from any other network
+    """True if the text comes from a collective whose peer has ended, and not from other network
     use.
     """
     return is_victim(why.kind) and bool(_PEER.search(why.words))

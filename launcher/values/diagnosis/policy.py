@@ -1,7 +1,8 @@
-"""Decide the consequence of a failure. Pure.
+"""Decides the consequence of a failure. Pure.
 
-Transient faults restart in place. A world leaves a sick node if the other nodes are enough. A bug
-that repeats at the same step ends the job: the next hundred restarts would fail there, too.
+After a transient fault the world restarts on the same nodes. A world leaves a sick node if the
+other nodes are enough. If a bug repeats at the same step, the job ends, because every further
+restart would fail there, too.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ _OF_NODES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """A failure as the job's history keeps it."""
+    """A failure, in the form stored in the job's history."""
 
     kind: FailureKind
     node: NodeName | None = None
@@ -73,7 +74,7 @@ def occurrence(diagnosis: Diagnosis, signature: str) -> Occurrence:
 def consequence(
     history: Sequence[Occurrence], *, spare: bool, staying: bool = False
 ) -> Consequence:
-    """Decide the consequence of the newest failure in a history that begins with the oldest one.
+    """Decide the consequence of the newest failure in a history, which is given oldest first.
 
     Args:
         history: failures of this job, the newest last. spare: True if a world can be formed without

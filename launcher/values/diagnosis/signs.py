@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signs:
-    """The signs of a worker's end that its agent found, apart from the exit code."""
+    """The signs that an agent found at a worker's end, in addition to the exit code."""
 
     #: Optimizer steps that the worker had completed in its world.
     steps: int = 0

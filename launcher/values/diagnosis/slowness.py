@@ -1,8 +1,9 @@
-"""Find nodes that delay the others, by their ranks' step times, and if leaving one pays. Pure.
+"""Finds nodes that delay the others from their ranks' step times, and decides if leaving one out
+pays. Pure.
 
-In a synchronous job all ranks step together, so the time of a step tells nothing about one rank. A
-rank's *own* time does: the step, less the wait for the others' gradients. The slow rank does not
-wait.
+In a synchronous job all ranks have the same step time, so it does not show which rank is slow. A
+rank's *own* time does: the step time minus the wait for the others' gradients. The slow rank does
+not wait.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,11 +76,11 @@ def slowest(times: Sequence[RankTime], ratio: float) -> SlowSuspect | None:
 def pays(
     slow: SlowSuspect, *, replicas: int, left: int, restart_seconds: float, horizon_seconds: float
 ) -> bool:
-    """True if going on without a slow replica ends the job sooner, even after a restart.
+    """True if the job ends sooner without a slow replica, even after a restart.
 
-    Throughput is the number of replicas over the time of a step: ``replicas`` at the slow pace
-    against ``left`` at the usual pace. ``horizon_seconds`` is how long the job would run without
-    the change.
+    Throughput is the number of replicas divided by the step time. The function compares
+    ``replicas`` at the slow pace with ``left`` at the usual pace. ``horizon_seconds`` is the time
+    for which the job would run without the change.
 
     >>> slow = SlowSuspect(replica=3, node="n", ratio=1.5, usual_seconds=1.0)
     >>> pays(slow, replicas=8, left=7, restart_seconds=60, horizon_seconds=3600)
@@ -94,5 +95,5 @@ def pays(
 
 
 def again(before: Mapping[int, int], slow: SlowSuspect | None) -> dict[int, int]:
-    """Pure rule: counts how many looks in a row found the same replica slow."""
+    """Return how many looks in a row found the same replica slow. Pure."""
     return {} if slow is None else {slow.replica: before.get(slow.replica, 0) + 1}

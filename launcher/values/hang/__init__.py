@@ -1,6 +1,6 @@
-"""Rules for worlds that stand still although no worker ended. Pure.
+"""Rules for worlds that make no progress although no worker has ended. Pure.
 
-rules        heartbeats -> how long a world has been quiet, and the phase that explains it
+rules        heartbeats -> time for which a world has been quiet, and its phase
 inspection   two looks at quiet workers -> workers that stand still, or are only silent
 terms        the owner's terms for both
 """

@@ -1,4 +1,4 @@
-"""Decide by two looks, a few seconds apart, if silent workers stand still. Pure."""
+"""Decides by two looks, a few seconds apart, if silent workers make no progress. Pure."""
 
 import json
 import re
@@ -15,7 +15,9 @@ _SPIED = re.compile(r"^\s+(.+?) \((.+):(\d+)\)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackLook:
-    """An agent's measurements of one worker and the processes it started, between two looks."""
+    """An agent's measurements of one worker and of the worker's child processes, between two
+    looks.
+    """
 
     rank: int
     #: Stacks of all threads, most recent call first; empty if none could be read.
@@ -48,10 +50,9 @@ class StackLook:
 
 
 def may_be_busy(looks: Sequence[StackLook], ranks: Iterable[int]) -> bool:
-    """True if one of ``ranks`` is busy, or may be, because no agent looked at it.
+    """True if one of ``ranks`` is busy, or may be, because no agent has examined it.
 
-    If an agent answers too late (eight workers, py-spy slow on each) and has the only busy rank,
-    the world must not seem to stand still.
+    If an agent answers too late and has the only busy rank, the world must not be reported as hung.
     """
     return any(look.busy for look in looks) or bool(set(ranks) - {look.rank for look in looks})
 
@@ -87,8 +88,8 @@ def waits_for_peers(frames: Sequence[str]) -> bool:
 
 
 def culprits(looks: Sequence[StackLook], suspects: Sequence[int]) -> tuple[int, ...]:
-    """Return the ranks that the others wait for: if some are inside a collective, those outside;
-    else ``suspects``; else ranks whose stack differs from most.
+    """Return the ranks for which the others wait: those outside the collective, if some ranks are
+    inside one; else ``suspects``; else ranks whose stack differs from most.
     """
     stacks = {look.rank: main_thread(look.stacks) for look in looks if look.stacks}
     if len(looks) == 1:
@@ -114,7 +115,7 @@ def collective(recorder: str) -> str:
 
 
 def place(look: StackLook | None) -> str:
-    """Return the worker's place in a few words; empty where none is known."""
+    """Return the location of the worker in a few words; empty if unknown."""
     frames = main_thread(look.stacks) if look is not None else ()
     if frames:
         own = [f for f in frames if "-packages/" not in f and "/lib/python" not in f]

@@ -1,11 +1,11 @@
-"""Decide whether a world has been quiet for too long.
+"""Decides if a world has been quiet for too long.
 
 Pure; times are seconds of the coordinator's clock.
 
-Only a *world* is quiet: a rank that waits for its peers is silent, and as healthy as they are. A
-world is quiet when no rank gives a sign of life (a step, a batch, a checkpoint read or written).
-The allowed time depends on the activity of the ranks, and on this world's and the script's earlier
-quiet times: a quiet time that ended by itself was no hang.
+A world is quiet when no rank gives a sign of life (a step, a batch, a checkpoint read or written).
+A single silent rank proves nothing, because it may only wait for its peers. The allowed time
+depends on the activity of the ranks, and on earlier quiet times of this world and script that ended
+by themselves.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankObserved:
-    """One worker's progress from a heartbeat; instants are on the coordinator's clock."""
+    """One worker's progress from a heartbeat; times are on the coordinator's clock."""
 
     rank: int
     steps: int
@@ -65,14 +65,16 @@ class RankObserved:
 
     @property
     def last_at(self) -> float | None:
-        """Time of the rank's last sign of life of any kind."""
+        """Time of the rank's last sign of life."""
         known = [at for at in (self.step_at, self.life_at) if at is not None]
         return max(known, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressShown:
-    """Quiet times after which worlds of one script went on: a later world may be quiet as long."""
+    """Quiet times from which worlds of one script recovered; a later world may be quiet for as
+    long.
+    """
 
     #: Name of the program that the job runs.
     program: str
@@ -84,7 +86,7 @@ class ProgressShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldPace:
-    """A world's pace so far; ``paced`` adds the next look."""
+    """A world's pace so far; ``paced`` adds a reading."""
 
     #: Time of the order to start its workers.
     since: float
@@ -104,7 +106,7 @@ class WorldPace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quiet:
-    """A world that may stand still."""
+    """A world that may hang."""
 
     phase: QuietPhase
     seconds: float
@@ -118,27 +120,27 @@ class Quiet:
 
     @property
     def due(self) -> bool:
-        """True if the world was quiet for so long that its workers need a look."""
+        """True if the world has been quiet for so long that its workers must be examined."""
         return self.seconds >= self.budget_seconds
 
     def too_long(self, *, busy: bool, waiting: bool) -> bool:
-        """True if the quiet time is too long; ``busy`` and ``waiting`` tell if some workers are
-        so.
+        """True if the quiet time is too long; ``busy`` and ``waiting`` say if some workers are busy
+        or wait.
         """
         allowed = self.budget_seconds if waiting else self.idle_seconds
         return self.seconds >= (self.busy_seconds if busy else allowed)
 
 
 def begin(since: float, shown: ProgressShown | None = None, program: str = "") -> WorldPace:
-    """Return the pace of a world whose workers were just started; ``shown`` counts only if it is
-    from the same script.
+    """Return the pace of a world whose workers have just started; ``shown`` is used only if it
+    belongs to the same script.
     """
     same = shown is not None and shown.program == program
     return WorldPace(since=since, moved_at=since, shown=shown if same else None)
 
 
 def shows(pace: WorldPace, program: str) -> ProgressShown:
-    """Return the longest times that any world of a script has shown so far.
+    """Return the longest quiet time and step that any world of a script has had so far.
 
     >>> shows(WorldPace(since=0, moved_at=0, longest_seconds=40.0), "train.py").longest_seconds
     40.0
@@ -155,7 +157,7 @@ def shows(pace: WorldPace, program: str) -> ProgressShown:
 
 
 def news(known: ProgressShown | None, shown: ProgressShown) -> bool:
-    """True if a script's times are worth writing down: a quarter longer than the known ones."""
+    """True if a script's times are worth storing: a quarter longer than the stored ones."""
     before = known if known is not None and known.program == shown.program else None
     before = before or ProgressShown(program=shown.program)
     return (
@@ -192,7 +194,7 @@ def paced(pace: WorldPace, ranks: Sequence[RankObserved], now: float) -> WorldPa
 
 
 def without(pace: WorldPace, unseen_seconds: float, now: float) -> WorldPace:
-    """Return the pace without seconds in which no sign of life could be seen, or was allowed.
+    """Return the pace without seconds in which no sign of life was possible.
 
     >>> without(WorldPace(since=0, moved_at=10.0), 300.0, 311.0).moved_at
     310.0
@@ -203,7 +205,9 @@ def without(pace: WorldPace, unseen_seconds: float, now: float) -> WorldPace:
 def quiet(
     pace: WorldPace, ranks: Sequence[RankObserved], now: float, patience: Patience
 ) -> Quiet | None:
-    """Return how long the world has been quiet; None without ``patience`` or without workers."""
+    """Return the time for which the world has been quiet; None without ``patience`` or without
+    workers.
+    """
     if patience.seconds <= 0 or not ranks:
         return None
     phase = phase_of(pace, ranks)
@@ -223,7 +227,7 @@ def quiet(
 
 
 def phase_of(pace: WorldPace, ranks: Sequence[RankObserved]) -> QuietPhase:
-    """Return the activity that the world is in: all ranks wait for a rank that saves."""
+    """Return the activity of the world; if a rank saves, all ranks wait for it."""
     if any(each.saving for each in ranks):
         return QuietPhase.SAVING
     if pace.steps == 0:
@@ -232,7 +236,7 @@ def phase_of(pace: WorldPace, ranks: Sequence[RankObserved]) -> QuietPhase:
 
 
 def budget(pace: WorldPace, phase: QuietPhase, patience: Patience) -> float:
-    """Return the seconds of quiet after which a world counts as hung.
+    """Return the seconds of quiet after which a world is considered hung.
 
     >>> pace = WorldPace(since=0, moved_at=0, step_seconds=30.0)
     >>> budget(pace, QuietPhase.STEPS, Patience(seconds=300))

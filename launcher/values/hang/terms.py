@@ -1,4 +1,4 @@
-"""The owner's terms for worlds that stand still, and for slow nodes."""
+"""The owner's terms for hanging worlds and slow nodes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from launcher.values.hang.rules import Patience
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangTerms:
-    """The signs of a hang to look for, and the action on them."""
+    """The limits for a hang, and the action after it."""
 
     patience: Patience = field(default_factory=Patience)
     #: True to restart a world that stands still; False only to report it.
@@ -22,7 +22,7 @@ class HangTerms:
 
 
 def hang_terms(config: LaunchConfig, tell: Callable[[str], None]) -> HangTerms | None:
-    """Return the terms in a job's command line; None if the workers' steps cannot be seen."""
+    """Return the terms from a job's command line; None if the workers' steps cannot be observed."""
     if not (config.probe and config.entrypoint.python):
         return None
     by_hand = config.replica_directory is None

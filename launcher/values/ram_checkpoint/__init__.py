@@ -1,4 +1,5 @@
-"""Paths of RAM checkpoints, for readers in other processes. Standard library only.
+"""Paths of RAM checkpoints, for readers in other processes. This package uses only the standard
+library.
 
 parts   each rank's part of a step, published only when complete
 links   names that are still links into shared memory

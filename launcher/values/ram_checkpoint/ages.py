@@ -1,4 +1,4 @@
-"""Ages of checkpoints in memory that are worth a report. Pure."""
+"""Decides which ages of checkpoints in memory are worth reporting. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +13,9 @@ _BRIEF = timedelta(seconds=2)
 def worth_telling(
     known: Mapping[int, MemoryCheckpoint], now: datetime
 ) -> dict[int, MemoryCheckpoint]:
-    """RAM checkpoints by replica; one only a moment ahead of storage counts as on storage."""
+    """Return the RAM checkpoints by replica that are worth reporting; one that is only a moment
+    ahead of storage is not.
+    """
     return {replica: _settled(memory, now) for replica, memory in known.items()}
 
 

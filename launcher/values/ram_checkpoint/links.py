@@ -1,6 +1,6 @@
-"""Names that are still links into shared memory: find the files on storage that they become.
+"""Resolves names that are links into shared memory to the files on storage that will replace them.
 
-For readers in other processes of the same machine; the shim and the flusher write the links.
+Processes on the same machine use this module to read; the shim and the flusher write the links.
 """
 
 import errno
@@ -23,7 +23,9 @@ def mark() -> str:
 
 
 def mine(directory: Path) -> bool:
-    """True if this user made ``directory``: any user can make any name in ``SHARED``."""
+    """True if this user created ``directory``, because any user can create any name in
+    ``SHARED``.
+    """
     try:
         seen = directory.lstat()
     except OSError:
@@ -32,7 +34,7 @@ def mine(directory: Path) -> bool:
 
 
 def in_memory(path: str) -> str | None:
-    """Return the slot that ``path`` links to; None if it is no such link."""
+    """Return the slot to which ``path`` links; None if it is no such link."""
     try:
         target = os.readlink(path)
     except OSError:
@@ -61,8 +63,8 @@ def inode(path: str) -> int | None:
 
 
 def link_durable(path: str, name: str) -> int | None:
-    """Make ``name`` a second name of the file that ``path`` becomes on storage. Return its inode,
-    or None if ``path`` is no link into memory (any more).
+    """Make ``name`` a hard link to the file on storage that will replace ``path``. Return its
+    inode, or None if ``path`` is not a link into memory (any more).
 
     Raises:
         OSError: the link cannot be made.
@@ -83,7 +85,7 @@ def link_durable(path: str, name: str) -> int | None:
 
 
 def settle(path: str, inode: int | None = None) -> None:
-    """Wait until ``path``, or the content of that directory, and the file ``inode`` are on storage.
+    """Wait until ``path`` (or the content of that directory) and the file ``inode`` are on storage.
 
     Raises:
         OSError: storage refuses it.

@@ -1,8 +1,8 @@
-"""Steps in shared memory: each rank's part of a state, seen only when complete. Standard library.
+"""Checkpoint steps in shared memory: each rank's part of a state, visible only once it is complete.
 
-``<directory>/steps/<step>-<epoch>/`` holds the files of parts; ``part-<rank>`` among them, JSON,
-is written last, so that a part that was being written when its process died is never seen. The
-epoch keeps parts of the same step in two worlds apart.
+``<directory>/steps/<step>-<epoch>/`` holds the files of parts; among them ``part-<rank>`` (JSON) is
+written last, so that a part is ignored if its process died while it was written. The epoch
+distinguishes parts of the same step in two worlds. This module uses only the standard library.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ SLOTS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class PartKey:
-    """A step as it was saved in one world."""
+    """A step, as it was saved in one world."""
 
     step: int
     epoch: int
@@ -55,7 +55,7 @@ class StepPart:
 
     @property
     def shared(self) -> bool:
-        """True if one part is the whole state."""
+        """True if one part contains the whole state."""
         return "state.pt" in self.files
 
 
@@ -73,7 +73,7 @@ def publish(steps: Path, key: PartKey, writing: Path, part: StepPart) -> None:
 
 
 def found(steps: Path) -> tuple[StepPart, ...]:
-    """Return all parts in memory here, the oldest first."""
+    """Return all parts in this machine's memory, the oldest first."""
     parts: list[StepPart] = []
     for step in _entries(steps):
         for path in _entries(step):
@@ -105,8 +105,7 @@ def part_of(told: bytes) -> StepPart:
 
 
 def complete(parts: Iterable[StepPart]) -> StepPart | None:
-    """Return a part of the newest step all of whose parts exist, on any host; None if there is
-    none.
+    """Return a part of the newest step whose parts all exist, on any host; None if there is none.
 
     >>> whole = dict(epoch=1, path="p", storage=True, accepted=0.0)
     >>> first, second = (StepPart(step=8, rank=r, world=2, **whole) for r in (0, 1))
@@ -128,8 +127,8 @@ def complete(parts: Iterable[StepPart]) -> StepPart | None:
 
 
 def prune(steps: Path, *, rank: int) -> None:
-    """Remove a rank's parts, except the newest, the newest that another host has, and parts that
-    are on their way to storage.
+    """Remove a rank's parts, except the newest, the newest that another host has, and those being
+    written to storage.
     """
     mine = [part for part in found(steps) if part.rank == rank]
     safe = [part for part in mine if (steps / str(part.key) / f"safe-{rank}").exists()]
@@ -148,7 +147,7 @@ def drop(steps: Path, part: StepPart) -> None:
 
 
 def room(directory: Path) -> int:
-    """Return the bytes that checkpoints may still take in memory; a tenth is left to other
+    """Return the bytes of memory that checkpoints may still use; a tenth is left to other
     programs.
     """
     shared = os.statvfs(directory)
@@ -170,7 +169,7 @@ def sync(path: Path) -> None:
 
 
 def retire(place: Path, kept: int) -> None:
-    """Remove all steps on storage but the newest."""
+    """Remove all steps on storage except the newest."""
     names = (re.fullmatch(r"step-(\d+)(\.pt)?", name) for name in os.listdir(place))
     steps = sorted((int(match[1]), match[0]) for match in names if match)
     for _, name in steps[:-kept]:

@@ -22,7 +22,7 @@ _NAMES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lacks:
-    """Names that the installed torch does not have (``inject/torch_names.py``)."""
+    """Names that the installed torch lacks (``inject/torch_names.py``)."""
 
     why: str
     #: Workers have to start by themselves.
@@ -30,7 +30,7 @@ class Lacks:
 
     @classmethod
     def read(cls, said: Mapping[str, Any] | None) -> "Lacks | None":
-        """Read the names that a server's or a parked process's torch lacks."""
+        """Read the names that the torch of a server or of a parked process lacks."""
         return None if said is None else cls(why=str(said["why"]), plain=bool(said["plain"]))
 
 
@@ -130,19 +130,19 @@ class Channel:
         spec: Mapping[str, Any] | None = None,
     ) -> None:
         """Send the modules to import: all before the first fork if they are ``sure`` to be needed,
-        else only the first. ``pace`` is the share of a processor that imports may take; ``spec``
-        describes a worker as imports see it.
+        else only the first. ``pace`` is the share of a processor that imports may use; ``spec``
+        describes a worker to the imports.
         """
         for at in range(0, len(modules), _NAMES):
             self._send({"do": "want", "modules": modules[at : at + _NAMES]})
         self._send({"do": "open", "probe": probe, "sure": sure, "pace": pace, "spec": spec})
 
     async def fork(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Make a worker whose standard streams are ``fds``; raises as ``make``."""
+        """Make a worker whose standard streams are ``fds``; errors as in ``make``."""
         return await self.make({"do": "fork", "spec": spec}, fds)
 
     async def make(self, order: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Have the server make a process; copies of ``fds`` go with the order.
+        """Let the server make a process, which gets copies of ``fds``.
 
         Raises:
             Unavailable: the server refuses the order, or is gone.
@@ -161,11 +161,11 @@ class Channel:
 
     @property
     def pids(self) -> frozenset[int]:
-        """Return pids of children that still run."""
+        """Return the pids of children that still run."""
         return frozenset(child.pid for child in self._children)
 
     async def alone(self) -> bool:
-        """True if the server has no child; False if that is not known."""
+        """True if the server has no child; False if this is unknown."""
         if not self.alive:
             return False
         if self._asked is None:
@@ -179,11 +179,11 @@ class Channel:
         self._send({"do": "reap", "pid": child.pid})
 
     def ask(self, pid: int) -> None:
-        """Have the server report how a worker ended."""
+        """Let the server report how a worker ended."""
         self._send({"do": "tell", "pid": pid})
 
     def retire(self) -> bool:
-        """End the server if none of its workers is left; return True if it ended."""
+        """End the server if none of its workers is left; return True if it has ended."""
         self._retired = True
         idle = not self._children and not self._waiting
         if idle:
@@ -193,7 +193,7 @@ class Channel:
         return idle
 
     def close(self) -> None:
-        """End the server with all its processes."""
+        """End the server and all its processes."""
         self._retired = True
         self._end()
         self.process.wait()

@@ -1,4 +1,4 @@
-"""Read a Python command as the interpreter reads it, so that a fork can run the same."""
+"""Parses a Python command as the interpreter does, so that a fork can run it."""
 
 import os
 import re
@@ -84,7 +84,7 @@ def _cluster(
 
 
 def identity(command: PythonCommand, directory: str) -> tuple[str, ...]:
-    """Return a key that identifies a command over several runs.
+    """Return a key that identifies a command in several runs.
 
     The key leaves out directory and arguments, since a script's imports do not depend on them.
     """
@@ -96,7 +96,8 @@ def identity(command: PythonCommand, directory: str) -> tuple[str, ...]:
 def first_path(
     command: PythonCommand, directory: str, environment: Mapping[str, str]
 ) -> str | None:
-    """Return the directory where imports of the script look first; None if only in the libraries.
+    """Return the directory that the script's imports search first; None if they search only
+    libraries.
 
     >>> module = PythonCommand(kind="module", options=("-u",), target="a", arguments=())
     >>> script = PythonCommand(kind="script", options=("-P",), target="a.py", arguments=())
@@ -115,7 +116,7 @@ def first_path(
 
 
 def has_modules(directory: str | None, names: Sequence[str]) -> bool:
-    """True if any of ``names`` can be imported from a directory."""
+    """True if a directory contains any of the modules ``names``."""
     places = [Path(directory, name) for name in names] if directory else []
     return any(
         list(path.parent.glob(path.name + ".*")) or list(path.glob("__init__.*")) for path in places
@@ -123,7 +124,7 @@ def has_modules(directory: str | None, names: Sequence[str]) -> bool:
 
 
 def source_of(command: PythonCommand, directory: str) -> bytes | None:
-    """Return the text of the script, if it is in the job's own directory; else None."""
+    """Return the script's text if it is in the job's own directory; else None."""
     if command.kind == "command":
         return os.fsencode(command.target)
     base = Path(directory, command.target)
@@ -139,8 +140,8 @@ def source_of(command: PythonCommand, directory: str) -> bytes | None:
 
 
 def wants_torch(source: bytes | None) -> bool:
-    """True if importing torch ahead helps and changes nothing: the script names torch, and makes no
-    setting that torch reads at its import. A script without readable text is assumed to want torch.
+    """True if importing torch ahead is useful and safe: the script names torch, and makes no
+    setting that torch reads at its import. A script without readable text is assumed to use torch.
     """
     if source is None:
         return True

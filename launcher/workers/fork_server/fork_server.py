@@ -1,7 +1,7 @@
 """The fork server of an agent: a process that has imported the workers' modules, and forks workers.
 
-If that is impossible (no such interpreter, a library that starts threads, a server that died), the
-caller starts workers as usual: slower, but equally correct; the reason is printed once.
+If forking is impossible (no such interpreter, a library that starts threads, a dead server), the
+caller starts workers as new interpreters, which is slower. The reason is printed once.
 """
 
 import asyncio
@@ -77,8 +77,8 @@ class ForkServer:
         *,
         patience_seconds: float = _PATIENCE_SECONDS,
     ) -> "ForkServer":
-        """Start the server and return at once, while it imports. ``say`` gets messages for the
-        user. A worker that is not made within ``patience_seconds`` is started in another way.
+        """Start the server and return while it imports. ``say`` gets messages for the user. A
+        worker that is not made within ``patience_seconds`` is started in another way.
         """
         fork_server = cls(config, say, patience_seconds)
         if os.path.isdir(config.directory):  # else there is nothing to run there either
@@ -103,7 +103,7 @@ class ForkServer:
 
     @property
     def since(self) -> float:
-        """Unix time at which this agent began; newer files may be of this job."""
+        """Unix time at which this agent began; newer files may belong to this job."""
         return began_at(*self._began, time.time(), time.monotonic())
 
     @property
@@ -113,7 +113,7 @@ class ForkServer:
 
     @property
     def learns(self) -> bool:
-        """True if it needs a worker's report of its imports."""
+        """True if a worker's report of its imports is needed."""
         return self._command is not None and self._config.preload in ("learned", "parked")
 
     async def fork(
@@ -146,7 +146,7 @@ class ForkServer:
             raise
 
     def heard(self, event: ProbeEvent) -> bool:
-        """Take a worker's event about imports; return True if no other object needs the event."""
+        """Handle a worker's event about imports; return True if no other object needs the event."""
         if event.event == "saved" and event.path:
             self.checkpoints.add(event.path)
         if event.event == "learned" and event.path:
@@ -202,7 +202,7 @@ class ForkServer:
         self._retired = [channel for channel in self._retired if not channel.retire()]
 
     async def close(self) -> None:
-        """End the server and all that it started."""
+        """End the server and all processes that it started."""
         for task in (self._tending, self._learning):
             if task is not None:
                 task.cancel()
@@ -380,8 +380,8 @@ class ForkServer:
 
 
 def began_at(then: float, ticks_then: float, now: float, ticks_now: float) -> float:
-    """Return the earlier of a start time as the clock showed it then, and as the present clock
-    gives it: if the clock was set back, later events look older.
+    """Return the earlier of two start times: by the clock at the start, and by the present clock.
+    (If the clock was set back, later events look older.)
 
     >>> began_at(1000.0, 5.0, 940.0, 45.0)
     900.0

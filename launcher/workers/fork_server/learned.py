@@ -1,4 +1,4 @@
-"""Remember, between runs, a script's imports and the libraries that no fork server may import.
+"""Stores, between runs, a script's imports and the libraries that no fork server may import.
 
 Two JSON files in the user's cache: one per interpreter, torch and script, and one per interpreter
 and torch. Without these files, or if they are damaged, a run begins like the first run.
@@ -46,7 +46,8 @@ class Learned:
     hidden: tuple[str, ...] = ()
 
     def but(self, module: str, why: str, stamp: str = "") -> "Learned":
-        """Return this knowledge with ``module`` as unsafe: a part of torch, else its whole library.
+        """Return this knowledge with ``module`` marked unsafe; unless it is a part of torch, its
+        whole library is.
 
         ``stamp`` is that of the library's file.
         """
@@ -55,7 +56,7 @@ class Learned:
         return replace(self, unsafe={**self.unsafe, library: why}, stamps=stamps)
 
     def current(self) -> "Learned":
-        """Return this knowledge without verdicts about libraries that have changed since."""
+        """Return this knowledge without verdicts about libraries that have changed since then."""
         kept = {
             library: why
             for library, why in self.unsafe.items()
@@ -93,11 +94,12 @@ class Learned:
         return self.exact and not self.environment and bool(text) and self.text == text
 
     def differing(self, told: "ImportSettings", text: str) -> "Learned":
-        """Return this knowledge after a script's first import met settings other than its server's.
+        """Return this knowledge after a script's settings at its first import differed from the
+        server's.
 
-        A script that could start again is forked next time, from a server with its settings. A
-        script that could not, or whose settings vary, is not forked. ``text`` is the digest of the
-        script.
+        If the worker could start again, the script is forked next time from a server with the
+        script's settings. If it could not, or if the settings vary, the script is not forked.
+        ``text`` is the digest of the script.
 
         >>> first = Learned().differing(ImportSettings(environment={"OMP_NUM_THREADS": "2"}), "a")
         >>> first.environment, first.plain
@@ -117,7 +119,7 @@ class Learned:
         return replace(self, plain=why, text=text)
 
     def for_text(self, text: str) -> "Learned":
-        """Return the part that holds for a script whose text has this digest.
+        """Return the part that is valid for a script whose text has this digest.
 
         Another text may have other imports.
         """
@@ -152,7 +154,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSettings:
-    """Settings of a worker at its first import, where they differ from the server's."""
+    """Settings of a worker at its first import that differ from the server's."""
 
     #: The script's own; None where they cannot be given to a server.
     environment: Mapping[str, str] | None
@@ -170,7 +172,7 @@ def stamp(path: str) -> str:
 
 
 class ImportMemory:
-    """The files of one script and of its environment."""
+    """The files for one script and its environment."""
 
     def __init__(
         self,
@@ -191,7 +193,7 @@ class ImportMemory:
         self._libraries = _place(root, "libraries", python, version, *said)
 
     def recall(self) -> Learned:
-        """Return the remembered knowledge."""
+        """Return the stored knowledge."""
         learned = self._verdicts()
         try:
             content = json.loads(self._script.read_bytes())
@@ -219,7 +221,7 @@ class ImportMemory:
         return Learned(unsafe=unsafe, stamps=stamps, proven=proven).current()
 
     def keep(self, learned: Learned) -> None:
-        """Write the knowledge to disk, each file atomically.
+        """Write the knowledge to disk; each file is replaced atomically.
 
         Raises:
             OSError: the cache cannot be written.

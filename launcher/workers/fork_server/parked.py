@@ -1,4 +1,4 @@
-"""Workers started ahead, for jobs where forking is unsafe: each has imported by itself, and waits
+"""Workers started ahead, for jobs in which forking is unsafe: each does its own imports, and waits
 for its specification.
 """
 
@@ -26,7 +26,7 @@ class ParkedWorker:
         self._loop.add_reader(ours.fileno(), self._hear)
 
     def become(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Make the process this worker.
+        """Turn the process into this worker.
 
         Raises: Unavailable: the process is gone.
         """
@@ -62,7 +62,7 @@ class ParkedWorker:
 
 
 class ParkedWorkers:
-    """``count`` waiting processes, forked from a server that has imported nothing."""
+    """A number (``count``) of waiting processes, forked from a server that has imported nothing."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ParkedWorkers:
         return next((parked.lacks for parked in first if parked.lacks is not None), None)
 
     async def take(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Make a parked process a worker: the first that is ready, or gets ready.
+        """Turn a parked process into a worker: one that is ready, or the next that gets ready.
 
         Raises: Unavailable: there is no such process.
         """

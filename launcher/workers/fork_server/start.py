@@ -1,4 +1,4 @@
-"""Start a fork server under the workers' interpreter, with the settings that their worlds share."""
+"""Starts a fork server under the workers' interpreter, with the settings that its workers share."""
 
 import os
 import socket
@@ -24,7 +24,8 @@ def start(
     settings: Mapping[str, str],
     gone: Callable[[], None],
 ) -> Channel:
-    """Start a server that imports nothing yet; for a command that is not Python, a bare server.
+    """Start a server that has imported nothing yet; for a command that is not Python, start a bare
+    server.
 
     Raises:
         OSError: there is no such interpreter.
@@ -57,7 +58,7 @@ def start(
 def environment_of(config: LaunchConfig) -> dict[str, str]:
     """Return the environment that all workers of this agent share.
 
-    Libraries read it as they are imported.
+    Libraries read it when they are imported.
     """
     ours = ("BRAIN_WORKER", "TORCHELASTIC_ERROR_FILE")
     base = {name: value for name, value in config.environment.items() if name not in ours}

@@ -24,27 +24,29 @@ class Control:
             self._map = mmap.mmap(file.fileno(), SIZE_BYTES)
 
     def park(self, mode: int) -> None:
-        """0 run, 1 park after the next save, 2 park before the next step."""
+        """The request to park: 0 continue, 1 park after the next save, 2 park before the next
+        step.
+        """
         self._write(_PARK, mode)
 
     def lease(self, until_ns: int) -> None:
-        """CLOCK_MONOTONIC nanoseconds that the worker may live until; 0 = no end."""
+        """CLOCK_MONOTONIC nanoseconds until which the worker may live; 0 = no end."""
         self._lapsed = self.lapsed
         self._write(_LEASE, until_ns)
 
     @property
     def lapsed(self) -> bool:
-        """True if the lease has run out, even if it was renewed later."""
+        """True if the lease has expired, even if it was renewed later."""
         return self._lapsed or self.over
 
     @property
     def over(self) -> bool:
-        """True if the lease has run out, and was not renewed."""
+        """True if the lease has expired and was not renewed."""
         return 0 < self._read(_LEASE) < time.monotonic_ns()
 
     @property
     def held(self) -> bool:
-        """True if the worker holds itself, because its lease ran out."""
+        """True if the worker has stopped itself because its lease expired."""
         return self._read(_HELD) == 1
 
     def gate(self, closed: bool) -> None:
@@ -88,7 +90,7 @@ class Control:
 
     @property
     def doing(self) -> int:
-        """0 steps, 1 a save, 2 an evaluation."""
+        """The worker's activity: 0 steps, 1 a save, 2 an evaluation."""
         return self._read(_DOING)
 
     @property

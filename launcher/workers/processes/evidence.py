@@ -1,7 +1,7 @@
-"""Evidence of a worker's end on this machine: kernel counters, the kernel's log, the driver's list.
+"""Evidence of why a worker ended: kernel counters, the kernel's log, the driver's list of devices.
 
-A ``Baseline`` is read when workers start; a count that has changed at an end is a sign. Nothing
-here needs privileges. A source that cannot be read gives no sign.
+A ``Baseline`` is read when workers start; a count that has changed when a worker ends is a sign.
+This module needs no privileges, and ignores sources that it cannot read.
 """
 
 import json
@@ -32,7 +32,7 @@ class Baseline:
 
 
 def baseline(root: Path = Path("/")) -> Baseline:
-    """Read the counts, which takes some tens of microseconds."""
+    """Read the counts; this takes some tens of microseconds."""
     return Baseline(
         oom_kills=oom_kills(root),
         host_oom_kills=host_oom_kills(root),
@@ -52,7 +52,7 @@ def signs(
     now_ns: int,
     root: Path = Path("/"),
 ) -> Signs:
-    """Return the signs that tell why a worker ended.
+    """Return the signs that show why a worker ended.
 
     Args: before: the counts when the worker was started. code: exit code; negative for a signal,
     and no signs for 0. raised: file in which ``launcher/inject/bootstrap.py`` notes the script's
@@ -95,18 +95,18 @@ def shm_bytes(root: Path = Path("/")) -> int | None:
 
 
 def oom_kills(root: Path = Path("/")) -> int:
-    """Return how many processes of this control group have been killed for lack of memory."""
+    """Return how many processes of this control group were killed because memory ran out."""
     path = _events(root)
     return 0 if path is None else _field(path, "oom_kill")
 
 
 def host_oom_kills(root: Path = Path("/")) -> int:
-    """Return how many processes of the machine have been killed for lack of memory."""
+    """Return how many processes of the machine were killed because memory ran out."""
     return _field(root / "proc/vmstat", "oom_kill")
 
 
 def cards(root: Path = Path("/")) -> frozenset[str]:
-    """Return the accelerators that NVIDIA's driver lists, without cards that fell off the bus."""
+    """Return the accelerators that NVIDIA's driver lists, without those lost from the PCI bus."""
     try:
         return frozenset(os.listdir(root / "proc/driver/nvidia/gpus"))
     except OSError:

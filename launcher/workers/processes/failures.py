@@ -1,4 +1,4 @@
-"""A failed worker's texts: error files of ``@record``, and the report for users."""
+"""Texts about a failed worker: error files of ``@record``, and the report for users."""
 
 import json
 import re
@@ -27,7 +27,7 @@ _WORDS_CHARACTERS = 300
 
 
 class WorkerFailure(Protocol):
-    """The part of ``launcher.values.workers.WorkerExit`` that a report shows."""
+    """The fields of ``launcher.values.workers.WorkerExit`` that a report needs."""
 
     @property
     def rank(self) -> int: ...
@@ -46,7 +46,7 @@ class WorkerFailure(Protocol):
 
 
 def error_in(path: Path) -> bytes:
-    """Return the content of an error file; empty if it is no file, or larger than any error."""
+    """Return the content of an error file; empty if it is not a file or is too large."""
     try:
         fits = path.is_file() and path.stat().st_size <= _ERROR_BYTES
         return path.read_bytes() if fits else b""
@@ -57,7 +57,7 @@ def error_in(path: Path) -> bytes:
 def read_error(content: bytes) -> tuple[str, float | None]:
     """Return (message, Unix seconds of the error) from an error file; empty and None if missing.
 
-    Scripts write such files, too, so they may hold anything.
+    Scripts write such files, too, so they may contain anything.
     """
     try:
         message: Any = json.loads(content)["message"]
@@ -82,8 +82,8 @@ def _text(said: object) -> str:
 
 
 def with_exit_code(content: bytes, code: int) -> bytes:
-    """Write an error file with the worker's exit code, which a worker that a signal ended cannot
-    write.
+    """Add the worker's exit code to an error file; a worker that a signal ended cannot do this
+    itself.
     """
     try:
         error: Any = json.loads(content)
@@ -95,13 +95,13 @@ def with_exit_code(content: bytes, code: int) -> bytes:
 
 
 def message_for(code: int, pid: int) -> str:
-    """Return the meaning of an exit code; empty if the code means nothing more."""
+    """Return an explanation of an exit code; empty if there is none."""
     return f"Signal {-code} ({signal_name(code)}) received by PID {pid}" if code < 0 else ""
 
 
 def last_words(end: bytes) -> str:
-    """Return the line of a standard error's ``end`` that gives the reason: the last that names an
-    exception, else the last that is not empty.
+    """Return the line at the ``end`` of standard error that gives the reason: the last that names
+    an exception, else the last that is not empty.
 
     >>> last_words(b"Traceback ...:\\n  File 1\\nValueError: a banana\\n\\nterminate called\\n")
     'ValueError: a banana'
@@ -144,14 +144,14 @@ def _block(index: int, host: str, failure: WorkerFailure) -> str:
 
 
 def root_cause(exits: Sequence[WorkerExit]) -> WorkerExit | None:
-    """Return the first failure that was not asked for; None if there is none."""
+    """Return the first failure that Brain did not cause; None if there is none."""
     failed = [each for each in exits if each.code != 0 and not each.stopped]
     return min(failed, key=lambda each: (each.failed_at.timestamp() // 1, each.at_ns), default=None)
 
 
 def hand_on_error(exits: Sequence[WorkerExit], environment: Mapping[str, str]) -> None:
     """Copy the root cause's error file to this process's own error file, as ``@record`` does for
-    the launcher, because schedulers read that file.
+    the launcher, because schedulers read it.
     """
     root, path = root_cause(exits), environment.get("TORCHELASTIC_ERROR_FILE")
     if root is not None and root.error and path:
@@ -159,7 +159,9 @@ def hand_on_error(exits: Sequence[WorkerExit], environment: Mapping[str, str]) -
 
 
 def failure_report(name: str, exits: Sequence[WorkerExit]) -> str:
-    """Report the failures, root cause first, as torchrun lays them out; empty if none failed."""
+    """Return the report of the failures, root cause first, in torchrun's layout; empty if none
+    failed.
+    """
     root = root_cause(exits)
     if root is None:
         return ""

@@ -1,7 +1,7 @@
 """Destinations of the workers' output: console, files, a replica's log.
 
-A worker inherits a stream that goes only to the console; a stream that goes only to a file is
-opened on the file. All other streams run through a pipe and a thread, so that a blocked console
+If a stream goes only to the console, the worker inherits it. If it goes only to a file, it is
+opened on the file. All other streams go through a pipe and a thread, so that a blocked console
 never stops the agent's loop.
 """
 
@@ -54,13 +54,13 @@ class Route:
 
     @property
     def piped(self) -> bool:
-        """True if the route needs single lines."""
+        """True if the output must be processed line by line."""
         ways = self.console + (self.file is not None) + (self.replica_log is not None)
         return ways > 1 or self.replica_log is not None or bool(self.prefix)
 
 
 def run_directory(directory: str, run_id: str) -> Path:
-    """Make this run's own directory inside ``--log-dir``, which several runs may share.
+    """Create this run's own directory inside ``--log-dir``, which several runs may share.
 
     Raises:
         BadInput: no directory can be made there.
@@ -78,7 +78,7 @@ def run_directory(directory: str, run_id: str) -> Path:
 
 def attempt_directory(run: Path, restart_count: int, epoch: int) -> Path:
     """Return the directory of one world: ``attempt_<n>``, or ``…_epoch_<e>`` if a change of size
-    began another world within the same attempt.
+    formed another world in the same attempt.
     """
     first = run / f"attempt_{restart_count}"
     made = first if not first.exists() else run / f"attempt_{restart_count}_epoch_{epoch}"
@@ -163,19 +163,19 @@ class OutputStream:
             self.fd = os.open(os.devnull, os.O_WRONLY)
 
     def given(self) -> None:
-        """Close this process's copy of the worker's descriptor."""
+        """Close this process's copy of the descriptor that the worker has inherited."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
 
     def read(self) -> None:
-        """Begin to pass on the worker's output."""
+        """Start to forward the worker's output."""
         if self._thread is not None:
             self._thread.start()
 
     def end(self) -> bytes:
-        """The last few kilobytes of output that have arrived; empty if the stream is the console's
-        own.
+        """The last few kilobytes of received output; empty if the worker writes directly to the
+        console.
         """
         if self._path is None:
             return self._end
@@ -188,16 +188,16 @@ class OutputStream:
 
     @property
     def flows(self) -> bool:
-        """True if something may still arrive."""
+        """True if output may still arrive."""
         return self._thread is not None and self._thread.is_alive()
 
     def finish(self, seconds: float) -> None:
-        """Wait until all that was written has arrived, at most ``seconds``."""
+        """Wait, at most ``seconds``, until all output of the worker has been forwarded."""
         if self.flows and self._thread is not None:
             self._thread.join(seconds)
 
     def close(self) -> None:
-        """Discard unread output of a world that was never formed."""
+        """Discard unread output, because the world was never formed."""
         if self._thread is not None and self._thread.ident is None:
             self._close()
 
@@ -261,16 +261,16 @@ class OutputStream:
 
 
 def streams(ways: Sequence[Route]) -> list[OutputStream]:
-    """Standard output and standard error of one worker.
+    """The standard output and standard error of one worker.
 
-    A traceback appears after output that was flushed before it, although it comes by another pipe.
+    A traceback appears after output that was flushed earlier, although it uses another pipe.
     """
     out = OutputStream(ways[0], 1)
     return [out, OutputStream(ways[1], 2, after=out)]
 
 
 def finish(streams: Sequence[OutputStream], seconds: float) -> None:
-    """Wait until all that was written has arrived, at most ``seconds``."""
+    """Wait, at most ``seconds``, until all output of the workers has been forwarded."""
     deadline = time.monotonic() + seconds
     for stream in streams:
         stream.finish(max(0.0, deadline - time.monotonic()))

@@ -31,7 +31,7 @@ class Running(Protocol):
 
     @property
     def pid(self) -> int:
-        """Id of the process, which means no other process until ``poll`` gave its code."""
+        """Process id, which is not reused until ``poll`` has returned the exit code."""
         ...
 
     def poll(self) -> int | None:
@@ -64,11 +64,13 @@ class WorkerProcess:
 
     @property
     def mark(self) -> bytes:
-        """Text in the environment of the worker's children, by which stray processes are found."""
+        """Text in the environment of the worker's children, by which its remaining processes are
+        found.
+        """
         return os.fsencode(self._error_file)
 
     def progress(self) -> Progress:
-        """Progress from the control file, or as it was when that was closed."""
+        """Progress from the control file; after it is closed, the last progress."""
         control = self.control
         return self._last or Progress(
             rank=self.rank,
@@ -86,7 +88,7 @@ class WorkerProcess:
         )
 
     def ended(self, code: int, *, stopped: bool) -> WorkerExit:
-        """Return its exit, with the content of its error file."""
+        """Return the worker's exit, with the content of its error file."""
         error = failures.error_in(self._error_file)
         message, failed_at = failures.read_error(error)
         tail = self.streams[1].end() if code else b""
@@ -124,13 +126,13 @@ class WorkerProcess:
         return self.control.path.parent not in self._error_file.parents
 
     def close(self) -> None:
-        """Keep the last progress, and close the control file."""
+        """Store the last progress, and close the control file."""
         self._last = self.progress()
         self.control.close()
 
 
 def bind(pid: int, cpus: Sequence[int]) -> None:
-    """Restrict a new process, and all that it starts, to these CPUs."""
+    """Restrict a new process and all its children to these CPUs."""
     for thread in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(ProcessLookupError):  # it has ended
             os.sched_setaffinity(int(thread), cpus)
@@ -138,7 +140,7 @@ def bind(pid: int, cpus: Sequence[int]) -> None:
 
 def catches(pid: int, signum: int) -> bool:
     """True if the process handles the signal: it has a handler (SigCgt in ``/proc/<pid>/status``),
-    or blocks the signal (SigBlk) and may take it with ``sigwait``.
+    or blocks the signal (SigBlk) and may receive it with ``sigwait``.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
@@ -166,14 +168,14 @@ def private_directory() -> Path:
 
 
 def reaped() -> list[str]:
-    """Return the command that keeps a program from outliving this process."""
+    """Return the command that ends a program when this process ends."""
     # Isolated and without site: it must start fast, and nothing of the job's environment may
     # reach it.
     return [sys.executable, "-I", "-S", reaper.__file__]
 
 
 class Guard:
-    """The reaper: it outlives a killed agent and ends all that the agent started."""
+    """The reaper: it outlives a killed agent and ends all processes that the agent started."""
 
     def __init__(self) -> None:
         """Start the reaper."""
@@ -187,15 +189,15 @@ class Guard:
         )
 
     def watch(self, directory: Path) -> None:
-        """Have the reaper watch this private directory from now on."""
+        """Let the reaper watch this private directory from now on."""
         self._tell(b"watch", os.fsencode(directory))
 
     def add(self, directory: Path, pid: int, mark: bytes) -> None:
-        """Tell the reaper of a worker of that directory, by its session and its error file."""
+        """Inform the reaper of a worker of that directory, by session and error file."""
         self._tell(b"add", os.fsencode(directory), b"%d" % pid, mark)
 
     def done(self, directory: Path) -> None:
-        """Tell the reaper that no worker of that directory is left."""
+        """Inform the reaper that no worker of that directory is left."""
         self._tell(b"done", os.fsencode(directory))
 
     def close(self) -> None:
@@ -219,7 +221,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def port_taken(host: str, port: int) -> bool:
-    """True if a process listens at a port of this machine."""
+    """True if a process listens on a port of this machine."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -233,10 +235,10 @@ def port_taken(host: str, port: int) -> bool:
 
 
 def free_port(host: str) -> int:
-    """Return a TCP port that is free at this moment on ``host``, for MASTER_PORT.
+    """Return a TCP port that is free now on ``host``, for MASTER_PORT.
 
     Rank 0 binds the port seconds later, once it has imported torch. Ports of the kernel's ephemeral
-    range are avoided: on a busy machine another program would take one meanwhile.
+    range are avoided, because on a busy machine another program may take such a port meanwhile.
 
     Raises:
         BadInput: ``host`` is no address of this machine.

@@ -1,4 +1,5 @@
-"""Keeps workers from outliving their agent. Run by path, standard library only.
+"""Prevents workers from outliving their agent. It is run by path and uses only the standard
+library.
 
 reaper.py exec <parent pid> <program> [argument …]
     becomes the program, and dies with the thread of the parent that started it
@@ -34,7 +35,7 @@ SLACK_SECONDS = 1.0
 
 
 def become(parent: int, argv: list[str]) -> None:
-    """Replace this process by ``argv``, bound to the life of ``parent``."""
+    """Replace this process by ``argv``, which ends when ``parent`` ends."""
     import ctypes  # late: the guard and the agent do without it
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -51,16 +52,15 @@ def become(parent: int, argv: list[str]) -> None:
 
 
 def ignore_warning() -> None:
-    """Keep Slurm's warning from killing scripts: Slurm sends it to every process of a step. A
-    script that handles the signal installs its handler later; any other must not die before its
-    checkpoint.
+    """Ignore Slurm's warning signal, because Slurm sends it to every process of a step and would
+    kill scripts. A script that handles the signal installs its handler later.
     """
     if "SLURM_STEP_ID" in os.environ:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def guard() -> None:
-    """Wait for the end of the agent or of a lease; then leave nothing running."""
+    """Wait for the end of the agent or of a lease; then end all remaining processes."""
     ignore_warning()
     for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(asked, signal.SIG_IGN)
@@ -88,7 +88,7 @@ def guard() -> None:
 
 
 def hear(watched: "dict[bytes, list[tuple[int, bytes]]]", words: "list[bytes]") -> None:
-    """Act on one line of the agent."""
+    """Carry out one line from the agent."""
     if words[0] == b"watch":
         watched[words[1]] = []
     elif words[0] == b"add":
@@ -98,7 +98,7 @@ def hear(watched: "dict[bytes, list[tuple[int, bytes]]]", words: "list[bytes]") 
 
 
 class Lasting:
-    """Measures how long each of several things lasts, from repeated looks. Instants are
+    """Measures from repeated looks how long each of several conditions lasts. Times are
     CLOCK_MONOTONIC seconds.
     """
 
@@ -108,8 +108,8 @@ class Lasting:
         self._seconds: dict[Any, float] = {}
 
     def seen(self, there: "Iterable[T]", now: float) -> "dict[T, float]":
-        """Return the seconds that each of the things ``there`` has lasted. A pause of this process
-        counts as two looks at most: other processes may have been paused with it.
+        """Return the seconds for which each of the conditions ``there`` has lasted. A pause of this
+        process counts as at most two looks, because other processes may have been paused with it.
 
         >>> lasting = Lasting(0.5)
         >>> [lasting.seen("a", now) for now in (9.0, 9.5, 10.0, 70.0)]
@@ -125,7 +125,7 @@ class Lasting:
 
 
 def lease_over(directory: str) -> bool:
-    """True if a control file in ``directory`` has a lease that is past."""
+    """True if a control file in ``directory`` has an expired lease."""
     names = os.listdir(directory) if os.path.isdir(directory) else ()
     controls = [os.path.join(directory, name) for name in names if name.startswith("control-")]
     return any(0 < lease_in(path) < time.monotonic_ns() for path in controls)
@@ -145,7 +145,7 @@ def lease_in(path: str) -> int:
 
 
 def end(workers: "list[tuple[int, bytes]]") -> None:
-    """Kill workers and all that they started, for at most five seconds."""
+    """Kill workers and all their processes, for at most five seconds."""
     sessions, marks = {pid for pid, _ in workers}, {mark for _, mark in workers}
     deadline = time.monotonic() + 5
     while kill(members(sessions, marks)) and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""A replica's log of bounded size: ``output.log``, and ``output.log.1`` with older lines."""
+"""A replica's log of limited size: ``output.log``, and ``output.log.1`` with older lines."""
 
 import os
 import threading
@@ -9,14 +9,14 @@ _ROTATING = threading.Lock()
 
 
 class RotatedLog:
-    """One stream's descriptor of a log to which several streams of this process append."""
+    """A descriptor of one stream for a log to which several streams of this process append."""
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         self._path, self._limit_bytes = path, limit_bytes
         self._fd = append(path)
 
     def write(self, line: bytes) -> None:
-        """Append a whole line; a full disk costs the line."""
+        """Append a whole line; if the disk is full, the line is lost."""
         try:
             if os.fstat(self._fd).st_size >= self._limit_bytes:
                 self._rotate()

@@ -1,6 +1,6 @@
 """The connections to the sessions of one agent's workers (``launcher.elastic``), and their answers.
 
-All sessions are told of an in-process change; the change is complete once the last session
+All sessions are informed of a change in process; the change is complete once the last session has
 confirmed it. docs/reference/protocols.md describes the messages.
 """
 
@@ -19,7 +19,7 @@ _TOGETHER = frozenset({"ready", "agreed", "moved"})
 
 
 class Sessions:
-    """Listens at a path; call all methods on the loop's thread."""
+    """Listens at a path for sessions; call all methods on the loop's thread."""
 
     def __init__(
         self, path: Path, processes: int, heard: Callable[[str, SessionMessage], None]
@@ -55,7 +55,7 @@ class Sessions:
             self.tell_one(local_rank, what, **fields)
 
     def tell_one(self, local_rank: int, what: str, **fields: Any) -> None:
-        """Send a message to one session, if it is there."""
+        """Send a message to one session, if it is connected."""
         if local_rank not in self._lines:
             return
         self._unsent[local_rank].append(json.dumps({"do": what, **fields}).encode())
