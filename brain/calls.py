@@ -1,6 +1,7 @@
-"""The operations of the API as values for ``BrainClient.send``; one function each.
+"""The operations of the API as values for ``BrainClient.send``, with one function each.
 
-This module defines each path, body and answer type once; the routes of ``brain.api`` mirror them.
+This module defines each path, body and answer type for clients; the routes of ``brain.api``
+correspond to them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -128,7 +129,7 @@ def suspend(job: str, *, dry_run: bool = False) -> Call[JobView]:
 
 
 def resume(job: str, *, dry_run: bool = False) -> Call[JobView]:
-    """Let a suspended job go on from its checkpoint."""
+    """Let a suspended job continue from its checkpoint."""
     return _post(f"/jobs/{job}:resume", {}, JobView, dry_run=dry_run)
 
 
@@ -318,9 +319,9 @@ def report_replicas(report: ReplicaReport) -> Call[None]:
 
 
 def pod(job: str, replica: int) -> Call[PodSeen]:
-    """Ask the cluster if a replica's pod stays; for agents and the scaler alone.
+    """Ask the cluster if a replica's pod stays; only for agents and the scaler.
 
-    ``Unavailable`` while no scaler of the pool answers.
+    The result is ``Unavailable`` if no scaler of the pool answers.
     """
     call: Call[PodSeen] = _get(f"/jobs/{job}/replicas/{replica}/pod", PodSeen)
     # The cluster is asked.
@@ -330,7 +331,7 @@ def pod(job: str, replica: int) -> Call[PodSeen]:
 def wishes(
     pool: str, *, etag: str | None = None, wait_seconds: float = 0
 ) -> Call[DesiredPool | None]:
-    """Read the desired state of all jobs of a pool, to which the pool's scaler should bring them.
+    """Read the desired state of all jobs of a pool, which the pool's scaler has to bring about.
 
     None if the state still matches ``etag`` after ``wait_seconds``.
     """
@@ -426,7 +427,7 @@ def sign_in_code(name: str) -> Call[SignInCode]:
 
 
 def health() -> Call[Health]:
-    """Read the health of the service, and the name and role of the token that asks."""
+    """Read the health of the service, and the name and role of the token that is used."""
     return _get("/health", Health)
 
 

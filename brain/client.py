@@ -1,7 +1,7 @@
 """BrainClient and AsyncBrainClient: all operations of Brain, over one interface.
 
-An operation is a value (``Call``): method, path and type of the answer. The two clients only differ
-in the way they send a call, so nothing is written twice:
+An operation is a value (``Call``): method, path and type of the answer. The two clients differ only
+in the way they send a call:
 
     client.send(calls.job("digits"))            # BrainClient
     await client.send(calls.job("digits"))      # AsyncBrainClient
@@ -99,7 +99,8 @@ def error_of(kind: str, detail: str, field: str | None = None) -> errors.BrainEr
 class BrainClient:
     """Blocking client. ``transport`` exists so that tests need neither network nor patching.
 
-    ``project`` is the project in which names of jobs are resolved; empty: the service's default.
+    ``project`` is the project in which job names are looked up; if it is empty, the service's
+    default is used.
     """
 
     def __init__(

@@ -1,14 +1,14 @@
-"""Senders' clocks: the conversion of times on a wrong clock to service time.
+"""Senders' clocks: the conversion of times on a wrong clock to the service's time.
 
-A batch carries the time at which it was sent. Its *offset* is the service's clock on arrival less
-that time. The offset is the sum of the sender's clock error and the batch's latency, which differ
-only in size. So each source keeps an offset of its own, which begins at zero and moves only if a
-batch's offset differs from it by more than ``TOLERANCE``: neither latency nor its jitter moves a
-time.
+A batch contains the time at which it was sent. Its *offset* is the service's clock at arrival minus
+this time. The offset is the sum of the sender's clock error and the batch's latency, which cannot
+be separated. So each source has its own offset, which begins at zero and changes only if a batch's
+offset differs from it by more than ``TOLERANCE``. Latency and jitter are smaller and do not change
+it.
 
-At any offset, the service times of a source rise as its stamps rise. If an offset falls (a clock
-was set forward, or a batch was much delayed), a sample that would sort before the newest time of
-its source gets a time one microsecond after it.
+The service times of a source increase like its own time stamps. If an offset falls (a clock was set
+forward, or a batch was much delayed), a sample that would sort before the newest time of its source
+gets a time one microsecond after it.
 """
 
 from collections.abc import Iterable, Mapping

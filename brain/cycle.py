@@ -4,8 +4,9 @@
 
     admit what waits -> follow its plan -> measure its world -> fit, choose -> store plan or hold
 
-Jobs that share their pool (``optimizeMode: cluster``) are measured one by one and decided about
-all together, in one round at the end (``brain.pool.rounds``); every other job is a pool of its own.
+Jobs that share their pool (``optimizeMode: cluster``) are measured one by one, and Brain decides
+about all of them in one round at the end (``brain.pool.rounds``). Brain decides about every other
+job separately.
 
 ``turn`` reads stores and a clock from its arguments, and changes only the stores: worlds change
 because a coordinator reads the desired world that follows from the plans (``lifecycle.wish``).
@@ -154,8 +155,8 @@ def turn(
 def admit(
     stores: Stores, memo: Memo, made: _Made, settings: Settings, now: datetime
 ) -> tuple[JobId, ...]:
-    """Start the queued jobs that fit; start none if another writer changed one of them
-    meanwhile.
+    """Start the queued jobs that fit; start none if another writer changed one of them in the
+    meantime.
     """
     if not memo.queued():
         return ()
@@ -201,7 +202,7 @@ def divide(
     observe: bool,
     trace: Tracer,
 ) -> PoolRound | None:
-    """Decide about the jobs that share the pool, if there are any and a round is due."""
+    """Divide the pool among the jobs that share it, if there are any and a round is due."""
     try:
         shared = rounds.share(stores, memo, settings, now, observe=observe, trace=trace)
     except Conflict:
@@ -222,7 +223,7 @@ def divide(
 def attend(
     tx: Transaction, job: Job, memo: Memo, settings: Settings, now: datetime
 ) -> tuple[list[ScalePlan], Recommendation | None]:
-    """Follow one job's plan, measure its world, and decide; return the plans that moved.
+    """Follow one job's plan, measure its world, and decide; return the plans that changed.
 
     A job that shares its pool is only prepared for the round.
     """

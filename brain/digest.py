@@ -1,11 +1,11 @@
-"""The weekly digest of an owner: the jobs' requests beside use and advice, with money.
+"""The weekly digest of an owner: what jobs requested, compared with use and advice, with costs.
 
     requested = amount × hours of replicas in the week
     wasted = max(0, requested - recommended)
 
-Amounts are those that stand at the job's end, or now. Use and advice of a replica are those of its
-role over the job's recent days (``estimates.advised``), so a job that spans weeks counts with one
-use in each. What nobody reserved is not requested, and wastes nothing.
+Amounts are the job's last or present ones. Use and advice of a replica are those of its role over
+the job's most recent days (``estimates.advised``), so a job that spans weeks has the same use in
+each week. Amounts that are not reserved count neither as requested nor as wasted.
 """
 
 import re

@@ -26,7 +26,8 @@
     │   └── SchemaTooNew        the database was written by a newer Brain
     └── Undetermined            the model cannot know the answer
 
-The core raises these and never hears of HTTP; ``brain.api.problems`` gives each a status.
+The core raises these errors and does not depend on HTTP; ``brain.api.problems`` assigns a status to
+each.
 """
 
 
@@ -91,7 +92,7 @@ class UnknownPool(NotFound):
 
 
 class Conflict(BrainError):
-    """The request does not suit the present state; read it again and decide anew."""
+    """The request does not fit the present state; read the state again and decide again."""
 
 
 class IllegalTransition(Conflict):
@@ -150,7 +151,9 @@ class Unavailable(BrainError):
 
 
 class SchemaTooNew(Unavailable):
-    """The database was written by a newer Brain; run that version or restore the copy it made."""
+    """The database was written by a newer Brain; run that version, or restore the copy that it
+    made.
+    """
 
 
 class Undetermined(BrainError):

@@ -1,11 +1,12 @@
 """The savings of Brain's plans, counted from measurements only.
 
-A plan that was applied and judged is held against the size that a person asked for (as submitted,
-or later), for the time ``t`` that the job then trained: the same work would have taken N0
-accelerators t g1 / g0 instead of N1 accelerators t, with the measured throughputs ``g0`` and
-``g1``. The cost of the change (time without steps, repeated steps) is subtracted, also for plans
-that fell short and for rollbacks. A growth saves no accelerator-hours, but spends some to end
-sooner; the report shows both. Advice that was not taken is counted separately, by its promise.
+A plan that was applied and measured is compared with the size that a person requested (at
+submission, or later), for the time ``t`` for which the job then trained: the same work would have
+taken N0 accelerators t g1 / g0 instead of N1 accelerators t, with the measured throughputs ``g0``
+and ``g1``. The cost of the change (time without steps, repeated steps) is subtracted, also for
+plans that fell short and for rollbacks. A growth saves no accelerator-hours, but spends some so
+that the job ends sooner; the report shows both. Advice that was not followed is counted separately,
+by its promise.
 """
 
 import math
@@ -55,7 +56,7 @@ class Span:
         return max((self.until - self.since) / BUCKETS, timedelta(microseconds=1))
 
     def seconds(self, begin: datetime, end: datetime) -> float:
-        """Return the seconds between ``begin`` and ``end`` that are within the span."""
+        """Return how many seconds between ``begin`` and ``end`` are within the range."""
         return max(0.0, (min(end, self.until) - max(begin, self.since)).total_seconds())
 
     def parts(self, begin: datetime, end: datetime) -> Iterator[tuple[int, float]]:
@@ -176,7 +177,7 @@ def _plans(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stood:
-    """A plan of Brain's while it stood, with the size that it is compared with."""
+    """A plan of Brain's while it was in force, with the size with which it is compared."""
 
     plan: ScalePlan
     during: Sequence[WorldStretch]

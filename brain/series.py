@@ -4,9 +4,9 @@ Every store draws its series by these rules, in Python or in SQL, so that a char
 from every store. A reading is a value with a weight; means of readings are readings again, so an
 old folded minute and a new sample add up in one bucket.
 
-For the metrics summed over a world, a worker's value stands for all its processes, each of which
-carries a share of the weight: the mean over workers with samples is then the sum over all workers,
-and a worker whose window ends just outside a bucket leaves no gap in the chart.
+For metrics that are summed over a world, a worker's value is multiplied by the number of processes,
+and its weight is divided by that number. The mean over workers with samples then equals the sum
+over all workers, and a worker whose window ends just outside a bucket leaves no gap in the chart.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,8 +1,8 @@
-"""One frozen ``Settings``: every field says its unit, its default and why.
+"""One frozen ``Settings``: every field states its unit, its default and the reason.
 
 Sources, later ones win: the defaults here, ``brain.toml`` in the state directory, environment
 variables ``BRAIN_<FIELD>``, command-line flags. Unknown keys are errors. This module reads none of
-them; shells pass mappings in.
+these sources; its callers pass mappings.
 """
 
 import math

@@ -1,4 +1,5 @@
 """The HTTP API: routes, views, errors, authentication, event streams. It imports no models.
 
-Routes are thin, plain ``def`` and run in FastAPI's thread pool; the core never hears of HTTP.
+Routes are thin and plain ``def`` functions, which FastAPI runs in its thread pool. The core does
+not depend on HTTP.
 """

@@ -74,7 +74,9 @@ class Acting:
         raise AssertionError("unreachable")
 
     def remembered(self) -> Response | None:
-        """Return the stored answer to an earlier request with this key; None if there is none."""
+        """Return the stored answer to an earlier request with this idempotency key; None if there
+        is none.
+        """
         with self.here.stores.transaction(read_only=True) as tx:
             return self._remembered(tx, secret=False)
 

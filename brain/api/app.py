@@ -1,4 +1,4 @@
-"""The application: routes, problems and the outermost layer put together."""
+"""The application, which combines routes, problem documents and the outermost layer."""
 
 import asyncio
 import logging
@@ -82,12 +82,12 @@ def create_app(
     monotonic: Callable[[], float] = time.monotonic,
     provider: TracerProvider | None = None,
 ) -> FastAPI:
-    """Return the service's app over ``stores``.
+    """Return the service's app, which uses ``stores``.
 
-    ``wake`` lets the tick begin at once, after something was decided; ``measured`` tells the tick
-    whose samples were stored. ``bell``, ``metrics`` and ``condition`` are shared with the tick;
-    the app makes its own where they are left out. ``submitters`` as in ``Health``. ``provider``
-    gets spans of requests and of their transactions.
+    ``wake`` starts the next tick immediately, after a decision; ``measured`` informs the tick of
+    the jobs whose samples were stored. ``bell``, ``metrics`` and ``condition`` are shared with the
+    tick; the app makes its own where they are left out. ``submitters`` as in ``Health``.
+    ``provider`` gets spans of requests and of their transactions.
     """
     metrics, bell, sparklines = metrics or Metrics(), bell or Bell(), Sparklines()
     condition = condition or ServiceCondition(metrics)
@@ -224,8 +224,8 @@ async def _watching(app: FastAPI) -> AsyncIterator[None]:
 
 
 class Outermost:
-    """Gives each request an id, refuses foreign hosts and origins, adds headers, counts, and
-    answers for bugs.
+    """Gives each request an id, refuses foreign hosts and origins, adds headers, counts requests,
+    and answers for bugs.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -110,7 +110,7 @@ ACCESS: Mapping[str, frozenset[Role]] = {
 
 
 def new_secret() -> str:
-    """A token's secret: 256 random bits."""
+    """Return a token's secret: 256 random bits."""
     return "brn_" + secrets.token_urlsafe(32)
 
 
@@ -129,7 +129,7 @@ def mint(
     job: JobId | None = None,
     secret: str | None = None,
 ) -> tuple[Token, str]:
-    """Return a new token as it is stored, and its secret."""
+    """Return a new token in the form in which it is stored, and its secret."""
     secret = secret or new_secret()
     token = Token(
         id=str(uuid_utils.uuid7()),
@@ -149,7 +149,8 @@ def secret_in(request: Request) -> str | None:
 
 
 def check_same_origin(request: Request) -> None:
-    """Raise for a change signed by a session's cookie unless a page of Brain asked for it.
+    """Raise for a change that is authenticated by a session cookie, unless one of Brain's pages
+    sent it.
 
     An ``Origin`` of another page is refused before anybody is signed in.
 
@@ -173,7 +174,7 @@ def bearer_in(authorization: str) -> str:
 
 
 def sign_in(stores: Stores, secret: str | None, now: datetime) -> Token:
-    """Return the token of a secret, and note its use.
+    """Return the token of a secret, and record its use.
 
     Raises:
         NotSignedIn: there is no secret, or it is unknown, revoked or expired, or ended with its
@@ -186,7 +187,7 @@ def sign_in(stores: Stores, secret: str | None, now: datetime) -> Token:
 
 
 def principal_of(token: Token) -> Principal:
-    """Return the principal whom a token signs in."""
+    """Return the principal of a token."""
     return Principal(name=token.name, role=token.role, job=token.job)
 
 
@@ -240,12 +241,12 @@ class SignIns:
         self._tokens[token.sha256] = token
 
     def used(self, tokens: Iterable[Token], now: datetime) -> None:
-        """Note that the use of tokens was stored."""
+        """Record that the use of tokens was stored."""
         for token in tokens:
             self.keep(replace(token, last_used_at=now))
 
     def forget(self, token: Token) -> None:
-        """Forget a token, so that it is read again."""
+        """Remove a token from the cache, so that it is read again."""
         self._tokens.pop(token.sha256, None)
 
 
@@ -293,7 +294,7 @@ def check_route(principal: Principal, route: str) -> None:
 
 
 def check_job(principal: Principal, job: Job, *, acting: bool) -> None:
-    """Raise for an agent of another job, and for a submitter who acts on another's job.
+    """Raise for an agent of another job, and for a submitter who acts on another person's job.
 
     Raises:
         NotAllowed: the message names the right that is needed.

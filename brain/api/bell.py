@@ -59,7 +59,9 @@ class Bell:
         self.publish()
 
     def take_measured(self) -> frozenset[str]:
-        """Return the jobs of which samples were stored since the last call; for a single caller."""
+        """Return the jobs whose samples were stored since the last call; only one caller may use
+        this.
+        """
         with self._counting:
             taken, self._measured = self._measured, set()
         return frozenset(taken)
@@ -75,7 +77,9 @@ class Bell:
 
     @contextmanager
     def following(self, act: Callable[[], None]) -> Iterator[None]:
-        """Within the block ``act`` runs on the loop whenever frames are ready for streams."""
+        """Within the block, ``act`` runs on the event loop whenever frames are ready for
+        streams.
+        """
         with self._heard_by(act, self._following):
             yield
 

@@ -58,7 +58,7 @@ def encoding_for(accepted: str, known: tuple[str, ...] = tuple(_QUICKLY)) -> str
 
 
 def is_text_file(name: str) -> bool:
-    """True if a file of this name is worth compressing."""
+    """True if a file with this name is worth compressing."""
     return name.endswith(_TEXT_FILES)
 
 
@@ -75,19 +75,19 @@ class GzipStream:
         self._checksum = self._length = 0
 
     def packed(self, chunk: bytes) -> bytes:
-        """Return the next chunk, packed."""
+        """Return the next chunk, compressed."""
         head = b"" if self._length else _GZIP_HEAD
         self.count(chunk)
         return head + _deflated(chunk)
 
     def repeated(self, chunk: bytes) -> bytes:
-        """Return a chunk that is not the first, packed for any stream; ``count`` it if it is
+        """Return a chunk (not the first) compressed for any stream; call ``count`` if it is
         sent.
         """
         return _deflated(chunk)
 
     def count(self, chunk: bytes) -> None:
-        """Count a chunk that is sent."""
+        """Account for a chunk that was sent."""
         self._checksum = zlib.crc32(chunk, self._checksum)
         self._length += len(chunk)
 
@@ -102,7 +102,7 @@ class GzipStream:
 async def gzipped_stream(
     chunks: AsyncIterator[bytes], stream: GzipStream | None = None
 ) -> AsyncIterator[bytes]:
-    """Return a gzip stream of ``chunks``, to which others may add through ``stream``."""
+    """Return a gzip stream of ``chunks``, to which other code may add chunks through ``stream``."""
     stream = stream or GzipStream()
     async for chunk in chunks:
         yield stream.packed(chunk)
@@ -117,7 +117,9 @@ def _deflated(chunk: bytes) -> bytes:
 
 
 class Compressing:
-    """Compresses whole text answers for clients that accept compression, but never secrets."""
+    """Compresses complete text answers for clients that accept compression, except answers with
+    secrets.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -90,7 +90,7 @@ class Context:
 
 
 async def context_of(request: Request) -> Context:
-    """The context of the app that answers this request."""
+    """Return the context of the app that handles this request."""
     context: Context = request.app.state.context
     return context
 
@@ -99,7 +99,7 @@ Here = Annotated[Context, Depends(context_of)]
 
 
 async def principal_of(request: Request, here: Here) -> Principal:
-    """Sign the request in, count it, and check that its role may use the route.
+    """Authenticate the request, count it, and check that its role may use the route.
 
     Raises:
         NotSignedIn, NotAllowed: as in ``auth``.
@@ -123,12 +123,12 @@ async def principal_of(request: Request, here: Here) -> Principal:
 
 
 def route_of(request: Request) -> str:
-    """Return the route, in the form of the table of roles."""
+    """Return the route in the form that the table of roles uses."""
     return f"{request.method} {request.scope['route'].path}"
 
 
 def address_of(request: Request) -> str:
-    """Return the address under which a request is counted.
+    """Return the address by which a request is counted.
 
     Behind a trusted proxy it is the address that the proxy reports.
     """
@@ -139,7 +139,7 @@ Who = Annotated[Principal, Depends(principal_of)]
 
 
 class TokenMonitor:
-    """The sign-in of a request with a long answer; the answer ends when the token does.
+    """The sign-in of a request with a long answer, which ends when the token does.
 
     The token is checked again after each revocation here, and every ``heartbeat_seconds`` for
     revocations by another service, for expiry, and for the end of an agent's job.
@@ -179,10 +179,10 @@ class TokenMonitor:
         return False
 
     def is_behind(self) -> bool:
-        """Return True if ``ended`` has to be asked before more is answered; only on the event loop.
+        """Return True if ``ended`` must be called before more is sent; only on the event loop.
 
-        Half of the time before a check is due, one look at all tokens begins in the background, so
-        that long answers hardly ever wait for it.
+        When half of the time until a check has passed, a check of all tokens starts in the
+        background, so that long answers rarely wait for it.
         """
         watch, id, (count, at) = self._here.watch, self._token.id, self._looked
         age, seconds = self._here.monotonic() - at, self._here.settings.heartbeat_seconds
@@ -199,7 +199,7 @@ class TokenMonitor:
         return True
 
     def due(self) -> bool:
-        """Return True if the token has to be checked before more is answered."""
+        """Return True if the token must be checked before more is sent."""
         count, at = self._looked
         age = self._here.monotonic() - at
         return self._here.bell.revocations != count or age >= (
@@ -277,7 +277,8 @@ AboutJob = Annotated[JobRequest, Depends(asking)]
 
 
 async def body_of(request: Request, here: Here, who: Who) -> AsyncIterator[bytes]:
-    """Yield the request's body, which counts in the budget until the request is answered.
+    """Yield the request's body, which counts towards the memory budget until the request is
+    answered.
 
     Raises:
         TooLarge, TooSlow, Overloaded: a limit is reached; the message names it.
@@ -345,14 +346,14 @@ OpenBody = Annotated[bytes, Depends(open_body_of)]
 
 
 def note_lost(here: Context, lost: Unavailable, request_id: str) -> None:
-    """Report in health, too, that the stores are lost, until a write succeeds again."""
+    """Mark the stores as lost in the service's health, too, until a write succeeds again."""
     if not here.condition.is_degraded("database"):
         _log.warning("%s", lost.in_full, extra={"request_id": request_id})
     here.condition.worsen("database", f"Brain accepts no samples now: {lost}")
 
 
 def answer(value: object, *, status: int = 200, etag: str | None = None) -> Response:
-    """Return ``value`` as ``brain.wire`` writes it; status 204 has no body."""
+    """Return ``value`` as an HTTP response written by ``brain.wire``; status 204 has no body."""
     headers = {} if etag is None else {"ETag": f'"{etag}"'}
     if status == 204:
         return Response(status_code=204, headers=headers)
@@ -369,7 +370,8 @@ def json_body(body: bytes) -> object:
 
 
 def asked(body: bytes, kind: type[T], who: Principal | None = None) -> T:
-    """Return the request in a body. A scaler's unknown fields are ignored: it may be newer.
+    """Return the request in a body. Unknown fields from a scaler are ignored, because the scaler
+    may be newer.
 
     Raises:
         UnknownField: any other client sent an unknown field; the message names the nearest one.

@@ -1,8 +1,8 @@
 """Long polls and event streams, which wait for the ``Bell`` of this process.
 
-A committed change rings it; ``watch`` rings it for commits of other processes. Waiting holds no
-thread: the waiter sleeps on the event loop and reads in the thread pool only after a ring. Streams
-read nothing: one task reads for all of them, once a second at most.
+A committed change rings the bell; ``watch`` rings it for commits of other processes. Waiting uses
+no thread: the waiter sleeps on the event loop and reads in the thread pool only after a ring. One
+task reads for all streams, at most once a second.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class _Held:
 
 
 class Feed:
-    """The newest events, and changes of rows and lists, as frames. Safe to use from any thread.
+    """The newest events and changes of rows and lists, as frames. It may be used from any thread.
 
     One task reads while there are streams, and all streams use its result.
     """
@@ -97,7 +97,7 @@ class Feed:
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[asyncio.Task[None]]:
-        """Within the block a task reads for all streams."""
+        """Within the block, one task reads for all streams."""
         if self._publisher is None or self._publisher.done():
             # Earlier measurements concern none of the present streams.
             self._bell.take_measured()
@@ -132,7 +132,7 @@ class Feed:
         return held.last
 
     def catch_up(self) -> None:
-        """Read new events and rows, and wake the streams if there are any.
+        """Read new events and rows, and wake the streams if there are any of these.
 
         Stores that cannot be read give no news; requests that write get the error.
         """
@@ -144,7 +144,9 @@ class Feed:
             self._bell.publish()
 
     def after(self, id: int) -> list[tuple[int, bytes]] | None:
-        """Return the events above ``id``, oldest first; None if not all of them are held."""
+        """Return the events above ``id``, oldest first; None if some of them are no longer in
+        memory.
+        """
         held = self._held
         if held is None or id < held.since:
             return None
@@ -152,11 +154,13 @@ class Feed:
 
     @property
     def told(self) -> int:
-        """Return the number of the newest frame that carries no event id; 0 if there was none."""
+        """Return the number of the newest frame without an event id; 0 if there was none."""
         return self._passing[-1][0] if self._passing else 0
 
     def passing(self, told: int) -> list[tuple[int, bytes]] | None:
-        """Return the frames without an id after number ``told``; None if some are gone."""
+        """Return the frames without an id that follow number ``told``; None if some are no longer
+        in memory.
+        """
         held = list(self._passing)
         if held and held[0][0] > told + 1:
             return None
@@ -171,7 +175,7 @@ class Feed:
             return []
 
     def bunch(self, place: Place, found: Sequence[tuple[int, bytes]] | None = None) -> Bunch | None:
-        """Return the frames behind a place; None if not all of them are held.
+        """Return the frames after a position; None if some are no longer in memory.
 
         ``found`` are events that were read from the stores because they are no longer held.
         """
@@ -297,9 +301,10 @@ async def stream(
     Each event is ``id`` and ``data`` (an ``Event`` as JSON). ``event: measured`` names jobs with
     new samples, ``event: jobs`` has the changed fields of rows in the list of jobs, and ``event:
     changed`` names other lists that changed; none of these has an id, because none is repeated
-    after a reconnect. The stream ends once ``ended``, called
-    after every wait, is true, or once its listener is so far behind that changes of rows are gone.
-    With ``connected``, most bunches are written there while this waits, and are not yielded.
+    after a reconnect. ``ended`` is called after every wait; the stream ends if it returns True, or
+    if the client is so far behind that changes of rows are no longer in memory. With ``connected``,
+    most bunches are written directly to the connection while this function waits, and are not
+    yielded.
     """
     async with feed.followed() as publisher:
         follower = Follower((after, feed.told), connected)

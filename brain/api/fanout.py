@@ -1,6 +1,6 @@
-"""Delivery of frames to all open streams at once.
+"""Delivery of frames to all open streams together.
 
-Streams at the same place of the feed get the same bytes, which are made once, and one callback
+Streams at the same position of the feed get the same bytes, which are built once, and one callback
 writes them to every connection. A stream's own task wakes only for other work: to check its
 sign-in, to read older events, to wait for a client that does not read, to send a heartbeat.
 """
@@ -22,7 +22,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """What lets a stream be written without its task."""
+    """The objects that allow writing to a stream without its task."""
 
     write: Write
     #: True once the sign-in of the stream has to be checked before it gets more.
@@ -33,7 +33,7 @@ class Connected:
 
 @dataclass(slots=True, eq=False)
 class Follower:
-    """A stream: its place in the feed, and how to wake its task."""
+    """A stream: its position in the feed, and the way to wake its task."""
 
     place: Place
     connected: Connected | None = None
@@ -45,7 +45,7 @@ class Follower:
     wrote_at: float = field(default_factory=time.monotonic)
 
     async def wait(self, heartbeat_seconds: float) -> bool:
-        """Wait until the task has work; return False after ``heartbeat_seconds`` of silence."""
+        """Wait until the task has work; return False after ``heartbeat_seconds`` without any."""
         self.waits = True
         try:
             while (left := self.wrote_at + heartbeat_seconds - time.monotonic()) > 0:
@@ -58,14 +58,14 @@ class Follower:
 
 @dataclass(frozen=True, slots=True)
 class Bunch:
-    """The frames behind a place, as one chunk, and the place behind them."""
+    """The frames after a position, as one chunk, and the next position."""
 
     chunk: bytes
     place: Place
 
 
 class Fanout:
-    """The streams of a process; used on the event loop alone."""
+    """The streams of a process; used only on the event loop."""
 
     def __init__(self, bell: Bell, bunch: Callable[[Place], Bunch | None]) -> None:
         """``bunch`` returns the frames behind a place; None if not all of them are held."""
@@ -75,7 +75,7 @@ class Fanout:
 
     @contextmanager
     def joined(self, follower: Follower) -> Iterator[None]:
-        """Within the block a stream gets what comes, or its task is woken for it."""
+        """Within the block, a stream gets new frames, or its task is woken for them."""
         if not self._followers:
             self._listening.enter_context(self._bell.following(self.deliver))
         self._followers[follower] = None
@@ -87,7 +87,7 @@ class Fanout:
                 self._listening.close()
 
     def deliver(self) -> None:
-        """Write to each stream what it has not got yet, or wake its task."""
+        """Write to each stream what it has not received yet, or wake its task."""
         if self._bell.closed:
             self.wake()
             return
@@ -138,7 +138,7 @@ def framed(chunk: bytes) -> bytes:
 
 
 async def heard_within(heard: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event; return False after so many seconds without it."""
+    """Wait for an event; return False after this many seconds without it."""
     try:
         # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the event.
         async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""Files that a document names (``fromFile``): only those beneath the job's own directory."""
+"""Files that a document names (``fromFile``); they must be inside the job's own directory."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ _MOST_BYTES = 128 * 1024
 
 
 def directory_of(document: JobDocument) -> Path:
-    """Return the directory that a job of this machine runs in."""
+    """Return the directory in which a job of this machine runs."""
     return Path(document.directory) if document.directory else Path.home()
 
 

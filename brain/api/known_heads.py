@@ -43,7 +43,7 @@ class Begun(NamedTuple):
 
 
 def begun(data: bytes) -> Begun | None:
-    r"""Return the head with which data begins; None without one, or without its length.
+    r"""Return the request head at the start of data; None if it is incomplete or has no length.
 
     >>> begun(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nHost: a\r\n\r\n{}")
     Begun(head=b'POST / HTTP/1.1\r\nContent-Length: \r\nHost: a', head_bytes=47, body_bytes=2)
@@ -62,7 +62,7 @@ def begun(data: bytes) -> Begun | None:
 class KnownHeads:
     """The senders of earlier heads; used on the event loop alone.
 
-    Only a hash of a head is kept, because heads hold tokens.
+    Only a hash of a head is stored, because heads contain tokens.
     """
 
     def __init__(self) -> None:
@@ -75,9 +75,10 @@ class KnownHeads:
     def keep(
         self, first: bytes, scope: Mapping[str, Any], headers: Mapping[str, str], sender: Sender
     ) -> None:
-        """Keep the head of an accepted request that began with ``first``, if it may be kept.
+        """Store the head of an accepted request that began with ``first``, if this is allowed.
 
-        Only heads of agents are kept: other senders may name any job, which has to be looked up.
+        Only heads of agents are stored, because other senders may name any job, which has to be
+        looked up.
         """
         request = begun(first)
         if (

@@ -1,8 +1,8 @@
 """Limits on the use of the service by one principal, by one address and by all clients together.
 
 Each limit is a setting and its refusal an ``Overloaded``, ``TooSlow`` or ``TooLarge`` that names
-it. Nothing here reads a clock: ``now`` is seconds on any clock that only goes forward. The module
-is used on the event loop alone.
+it. The module reads no clock: ``now`` is seconds on a monotonic clock. It is used only on the event
+loop.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ class Bucket(NamedTuple):
 
 
 def take(bucket: Bucket | None, now: float, *, per_second: float) -> tuple[Bucket, float]:
-    """Take a token; return the bucket afterwards, and the seconds to wait if there was none.
+    """Take a token; return the new bucket, and the seconds to wait if there was no token.
 
     A bucket fills by ``per_second`` and holds ``BURST_SECONDS`` of that, at least 1 token. None
     stands for a full bucket. A clock that goes back fills nothing.
@@ -84,7 +84,7 @@ class Rates:
             raise self._overloaded(who, wait)
 
     def expect(self, key: str, now: float, *, who: str) -> None:
-        """Raise if the rate is used up, and count nothing.
+        """Raise if the rate is used up, without counting a request.
 
         Raises:
             Overloaded: as ``take`` would.
@@ -132,21 +132,21 @@ class RequestRates:
                 rates.expect(token, now, who="this token")
 
     def take(self, token: str, principal: Principal, *, now: float) -> None:
-        """Count a request of a principal, and raise if it is over the rate."""
+        """Count a request of a principal; raise if it exceeds the rate."""
         is_program = principal.role in (Role.AGENT, Role.SCALER)
         rates = self._programs if is_program else self._people
         rates.take(token, now, who=principal.name)
 
     def open(self, address: str, *, now: float) -> None:
-        """Count a request on a route that needs no token, and raise if it is over the rate."""
+        """Count a request on a route that needs no token; raise if it exceeds the rate."""
         self._open.take(address, now, who=f"address {address}")
 
 
 class BodyBudget:
     """Bytes of request bodies in memory, of all requests together.
 
-    Telemetry has a share of its own, so that a flood of other bodies leaves room for it. Within a
-    share one sender holds at most a part, or one body of ``body_bytes`` if that is more.
+    Telemetry has a separate share, so that other bodies cannot use it up. Within a share one sender
+    may use at most a part, or one body of ``body_bytes`` if that is more.
     """
 
     def __init__(self, limit_bytes: int, *, body_bytes: int) -> None:
@@ -185,7 +185,7 @@ class BodyBudget:
             self.give_back(sender, held, telemetry=telemetry)
 
     def take(self, sender: str, count: int, *, telemetry: bool, held: int = 0) -> None:
-        """Take bytes of a request that holds ``held`` already; errors as in ``body``."""
+        """Take bytes for a request that already has ``held`` bytes; errors as in ``body``."""
         if held + count > self._shares[telemetry]:
             raise TooLarge(
                 f"the body is larger than half of body_budget_bytes {self._limit}, and one "
@@ -207,7 +207,7 @@ class BodyBudget:
         self._senders[sender, telemetry] += count
 
     def give_back(self, sender: str, count: int, *, telemetry: bool) -> None:
-        """Give taken bytes back."""
+        """Return bytes to the budget."""
         self._held[telemetry] -= count
         self._senders[sender, telemetry] -= count
         if not self._senders[sender, telemetry]:
@@ -234,7 +234,7 @@ def too_slow(what: str, limit: str, seconds: float) -> TooSlow:
 
 
 def source_of(address: str) -> str:
-    """Return the key of an address: one IPv4 address, or one network of IPv6, which one host fills.
+    """Return the key by which an address is counted: one IPv4 address, or an IPv6 /64 network.
 
     >>> source_of("10.0.0.7"), source_of("::ffff:10.0.0.7"), source_of("2001:db8::1:2:3:4")
     ('10.0.0.7', '10.0.0.7', '2001:db8::/64')
@@ -250,7 +250,9 @@ def source_of(address: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class ClientConnection:
-    """The client of a connection, with the facts on which the admission of others depends."""
+    """The client of a connection, with the facts that decide which connection is closed at a
+    limit.
+    """
 
     address: str
     #: True once a request on it was signed in.
@@ -274,10 +276,10 @@ class ConnectionTable:
     def add(
         self, connection: ClientConnection, *, is_proxy: bool = False
     ) -> tuple[ClientConnection, str] | None:
-        """Admit a connection; return another that must be closed for it, with the limit.
+        """Admit a connection; return another connection that must be closed for it, with the limit.
 
-        At a limit a new connection takes the place of the oldest waiting one without a sign-in: a
-        real client sends its request at once.
+        At a limit, a new connection replaces the oldest idle one that is not signed in, because a
+        real client sends its request immediately.
 
         Raises:
             Overloaded: a limit is reached, and no place can be taken.
@@ -311,7 +313,7 @@ class ConnectionTable:
 
 
 def displaced(limit: str) -> TooSlow:
-    """Return the refusal of a connection whose place another took."""
+    """Return the refusal for a connection that was closed in favour of another."""
     return TooSlow(
         f"the service reached {limit} and closed this connection, which had waited longest; "
         f"connect again, or have an administrator raise {limit}",

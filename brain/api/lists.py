@@ -1,4 +1,4 @@
-"""``event: changed`` tells clients that a list has changed, if no other event shows that change."""
+"""``event: changed`` informs clients that a list has changed, if no other event shows this."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -14,10 +14,10 @@ _ANY = datetime.min.replace(tzinfo=UTC)
 
 
 class ListMarks:
-    """The lists as they were last looked at; used in one thread at a time.
+    """The state of the lists at the last look; used by one thread at a time.
 
-    No event tells that a node turned silent, that a round divided a pool anew, that something was
-    written to the audit log, or that a part of the service fails. ``degraded`` returns a sentence
+    No event reports that a node stopped responding, that a round divided a pool again, that the
+    audit log has a new entry, or that a part of the service fails. ``degraded`` returns a sentence
     for each part that fails.
     """
 
@@ -27,13 +27,14 @@ class ListMarks:
         self._seen: dict[str, object] = {}
 
     def forget(self) -> None:
-        """Forget the lists; those who begin to listen read them first."""
+        """Forget the state of the lists, because new listeners read the lists first."""
         self._seen.clear()
 
     def changes(self, tx: Transaction, *, all: bool) -> bytes:
-        """Return the frame that names the lists that changed since they were last looked at.
+        """Return the frame that names the lists that changed since the last look.
 
-        Only the audit log is looked at, with ``all`` all lists. Empty if nothing changed.
+        Only the audit log is checked; with ``all``, all lists are. The result is empty if nothing
+        changed.
         """
         found = self._marks(tx) if all else {}
         found["audit"] = [entry.id for entry in tx.audit.page(after=None, size=1)]

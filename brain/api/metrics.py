@@ -110,8 +110,8 @@ class Metrics:
 class ServiceCondition:
     """The degraded parts of the service, one sentence each, and the clock offsets of senders.
 
-    Written by the tick, by ingest and by requests that found the database gone; read by health,
-    ``/readyz`` and ``/metrics``. Safe to use from any thread.
+    The tick, ingest and requests that cannot reach the database write it; health, ``/readyz`` and
+    ``/metrics`` read it. It may be used from any thread.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -145,7 +145,7 @@ class ServiceCondition:
             return tuple(self._degraded.values())
 
     def note_offset(self, sender: str, seconds: float, now: datetime) -> None:
-        """Store the offset of a sender's clock, of its latest batch only."""
+        """Store the offset of a sender's clock; only that of the latest batch is kept."""
         with self._lock:
             known = self._offsets.get(sender)
             self._offsets[sender] = (seconds, now)
@@ -153,7 +153,9 @@ class ServiceCondition:
             self.look_at_clocks(now)
 
     def look_at_clocks(self, now: datetime) -> None:
-        """Report the sender whose clock is off most, among those heard in the last minutes."""
+        """Report the sender whose clock offset is largest, among the senders of the last
+        minutes.
+        """
         with self._lock:
             for sender, (_, heard) in list(self._offsets.items()):
                 if now - heard > SILENCE:
@@ -169,8 +171,8 @@ class ServiceCondition:
             self.mend("clock")
 
     def skew_seconds(self) -> float:
-        """Return the largest offset of a sender's clock, with its sign; 0 if none was heard
-        lately.
+        """Return the largest offset of a sender's clock, with its sign; 0 if there were no recent
+        senders.
         """
         with self._lock:
             return max((each for each, _ in self._offsets.values()), key=abs, default=0.0)

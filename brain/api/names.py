@@ -1,4 +1,6 @@
-"""Names of the service, the refusal of requests from foreign pages, and headers of all answers."""
+"""The names of the service, the refusal of requests from foreign pages, and headers of all
+answers.
+"""
 
 from collections.abc import Mapping
 
@@ -12,7 +14,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def hosts_of(settings: Settings) -> frozenset[str]:
-    """The names under which the service may be addressed."""
+    """Return the names under which the service may be addressed."""
     configured = (name.strip().lower() for name in settings.allowed_hosts.split(","))
     return frozenset((*_LOOPBACK, settings.host.lower(), *filter(None, configured)))
 

@@ -178,17 +178,17 @@ _OF_BODIES = {"408": {"description": "TooSlow"}, "413": {"description": "TooLarg
 
 @router.get("/openapi.json", include_in_schema=False)
 def served(request: Request, who: Who) -> Response:
-    """This document."""
+    """Return this document as an HTTP response."""
     return Response(as_text(request.app), media_type="application/json")
 
 
 def as_text(app: FastAPI) -> str:
-    """Return the document as it is stored in ``docs/reference/openapi.json``."""
+    """Return the document in the form stored in ``docs/reference/openapi.json``."""
     return json.dumps(document(app), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def document(app: FastAPI) -> Schema:
-    """Return the document of an app, with bodies, problems and the ways to sign in."""
+    """Return the document of an app, with bodies, problems and authentication."""
     described = deepcopy(app.openapi())
     schemas: Schema = described["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):

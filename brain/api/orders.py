@@ -1,4 +1,4 @@
-"""The orders in which clients may ask for lists: ``sort=name``, ``sort=-updated_at``."""
+"""The orders in which clients may request lists: ``sort=name``, ``sort=-updated_at``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

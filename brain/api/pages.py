@@ -1,4 +1,6 @@
-"""Keyset pages: a token holds the key of the last row, so no page is found by counting."""
+"""Keyset pages: a page token contains the key of the last row, so no rows are counted to find a
+page.
+"""
 
 import base64
 import binascii
@@ -65,7 +67,7 @@ def page_of(
     size: int,
     wanted: Callable[[Row], bool] = lambda row: True,
 ) -> Page[Row]:
-    """Collect ``size`` wanted rows from ``read(after, count)``, which lists rows in key order.
+    """Collect ``size`` matching rows from ``read(after, count)``, which lists rows in key order.
 
     A filter with few matches ends the page early after ``LOOKED_THROUGH`` rows; the token then
     continues from there.

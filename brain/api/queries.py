@@ -43,7 +43,8 @@ def check_names(request: Request, known: Collection[str]) -> None:
 
 
 def picked(kind: type, asked: str) -> Callable[[Page[Any]], object]:
-    """Return the function that cuts a page of ``kind`` to the fields in ``asked``; empty: all.
+    """Return the function that reduces a page of ``kind`` to the fields in ``asked``; if that is
+    empty, to all fields.
 
     Raises:
         BadInput: the items have no such field.

@@ -1,8 +1,8 @@
 """Requests on their way to the scaler of a pool, and the answers on their way back.
 
-The service has no credentials of any cluster: a scaler takes requests by long poll, as it takes
-desired states, and answers them with its own rights. The requests are in the memory of this process
-while their senders wait.
+The service has no credentials for a cluster. A scaler takes requests by long poll, like desired
+states, and carries them out with its own permissions. While their senders wait, requests exist only
+in the memory of this process.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class ScalerRelay:
     async def take(
         self, pool: PoolName, wait: float, gone: Callable[[], Awaitable[bool]]
     ) -> tuple[ScalerRequest, ...]:
-        """Return the untaken requests to a pool; wait up to ``wait`` for one.
+        """Return the requests to a pool that no scaler has taken yet; wait up to ``wait`` for one.
 
         ``gone`` returns True once the scaler has disconnected; a request given to it would be lost.
         """
@@ -99,7 +99,7 @@ class ScalerRelay:
         return found
 
     async def answer(self, pool: PoolName, id: str, answer: ScalerAnswer) -> None:
-        """Pass on an answer, once its reader has taken the earlier parts.
+        """Forward an answer, once its reader has taken the earlier parts.
 
         Raises:
             NotFound: no sender waits for the answer any more, or its reader takes no parts.

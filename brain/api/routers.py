@@ -1,4 +1,4 @@
-"""The routers of routes."""
+"""Routers, which collect the routes of a module."""
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute

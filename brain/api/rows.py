@@ -26,14 +26,14 @@ _STORED = frozenset(
 
 
 class JobRows:
-    """The rows as streams have sent them; used in one thread at a time."""
+    """The rows as streams have sent them; used by one thread at a time."""
 
     def __init__(self, settings: Settings, clock: Clock, sparklines: views.Sparklines) -> None:
         self._settings, self._clock, self._sparklines = settings, clock, sparklines
         self._told: dict[JobId, JobView] = {}
 
     def forget(self) -> None:
-        """Forget the rows, so that each is sent in full again."""
+        """Forget the rows, so that each is sent completely again."""
         self._told.clear()
 
     def changes(self, tx: Transaction, ids: Collection[str], *, unfinished: bool) -> bytes:
@@ -61,7 +61,7 @@ class JobRows:
 
 
 def change(known: JobView | None, row: JobView) -> dict[str, object] | None:
-    """Return the fields of ``row`` to send: those that differ from ``known``, or may have.
+    """Return the fields of ``row`` to send: those that differ, or may differ, from ``known``.
 
     None if nothing but the fields of ``_ALWAYS`` would be sent.
     """

@@ -11,14 +11,16 @@ from brain.errors import BrainError
 
 
 class Seal:
-    """Encrypts with the installation's key (Fernet: AES-128-CBC with HMAC-SHA-256)."""
+    """Encrypts and decrypts values with the installation's key (Fernet: AES-128-CBC with
+    HMAC-SHA-256).
+    """
 
     def __init__(self, key: bytes) -> None:
         self._fernet = Fernet(key)
 
     @classmethod
     def of(cls, path: Path) -> "Seal":
-        """Use the key in ``path``; create it (0600) if it is missing."""
+        """Use the key in ``path``; create it (mode 0600) if it is missing."""
         if not path.exists():
             write_private(path, Fernet.generate_key().decode())
         return cls(path.read_bytes().strip())
@@ -27,7 +29,7 @@ class Seal:
         return self._fernet.encrypt(msgspec.json.encode(values))
 
     def open(self, sealed: bytes) -> dict[str, object]:
-        """Return the value that was sealed.
+        """Return the value that was encrypted.
 
         Raises:
             BrainError: the value was sealed with another key.

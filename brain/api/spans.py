@@ -1,4 +1,4 @@
-"""The interval of a request, from its parameters ``since`` and ``until``."""
+"""The time range of a request, from its parameters ``since`` and ``until``."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ _FIRST, _LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 1, 1, tzinfo=UTC)
 def span_of(
     since: datetime | None, until: datetime | None, now: datetime, *, default: timedelta
 ) -> tuple[datetime, datetime]:
-    """Return beginning and end; by default the last ``default`` up to now.
+    """Return the beginning and end of the range; by default the last ``default`` until now.
 
     Raises:
         BadInput: an instant has no time zone or is out of range, or the span is empty or longer
@@ -44,7 +44,7 @@ def span_of(
 
 
 def range_of(since: datetime | None, until: datetime | None) -> Callable[[datetime], bool]:
-    """Return a test of instants for a range; a side that is not given is open.
+    """Return a test for times in a range; a missing bound is unlimited.
 
     Raises:
         BadInput: an instant has no time zone or is out of range.

@@ -21,7 +21,7 @@ _AWAY_SECONDS = 1.0
 
 
 class Look(NamedTuple):
-    """A look at all tokens that were watched."""
+    """A check of all tokens that are watched."""
 
     #: Revocations here, and seconds on a monotonic clock, before the tokens were read.
     revocations: int
@@ -32,7 +32,7 @@ class Look(NamedTuple):
 
 
 class TokenWatch:
-    """Looks at the tokens of all open streams at once. Safe to use from any thread."""
+    """Checks the tokens of all open streams together. It may be used from any thread."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class TokenWatch:
 
     @contextmanager
     def watching(self, token: str) -> Iterator[None]:
-        """Within the block each look reads this token, too."""
+        """Within the block, each check reads this token, too."""
         with self._lock:
             self._watched[token] += 1
         try:
@@ -63,12 +63,12 @@ class TokenWatch:
                 self._watched += Counter()
 
     def shared(self, token: str) -> Look | None:
-        """Return the look that another stream took just before; None if there is none."""
+        """Return the check that another stream made just before; None if there is none."""
         last = self._last
         return last if self._counts_for(token, last) else None
 
     async def looked(self, token: str) -> None:
-        """Wait for a look at all tokens, which is shared by all who wait on the event loop.
+        """Wait for a check of all tokens, which all waiting streams share.
 
         Raises:
             Unavailable: the stores cannot be read.
@@ -77,7 +77,7 @@ class TokenWatch:
             await asyncio.shield(self.begin(token))
 
     def begin(self, token: str) -> "asyncio.Future[Look]":
-        """Begin a look in a thread, unless one is under way; only on the event loop."""
+        """Start a check in a thread, unless one is running; only on the event loop."""
         if self._looking is None or self._looking.done():
             looking = run_in_threadpool(self.look, token)
             # It belongs to no request, so it has no span of one.
@@ -87,7 +87,7 @@ class TokenWatch:
         return self._looking
 
     def look(self, token: str) -> Look:
-        """Return a look at a token, which another stream may have taken just before.
+        """Return a check of a token, perhaps one that another stream made just before.
 
         Raises:
             Unavailable: the stores cannot be read.

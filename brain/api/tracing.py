@@ -1,7 +1,7 @@
 """Spans of requests, turns and transactions, by OpenTelemetry's API.
 
-``brain.service.exporting`` sends them; without a provider there are none. Requests get theirs from
-FastAPI. Telemetry has none: ingest answers it before FastAPI.
+``brain.service.exporting`` sends them; without a provider there are none. FastAPI creates the spans
+of requests. Telemetry requests have no spans, because ingest answers them before FastAPI.
 """
 
 from collections.abc import Iterator, MutableMapping

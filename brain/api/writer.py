@@ -1,9 +1,9 @@
 """The writer of telemetry in a process: batches that wait together are committed together.
 
-A batch is answered once it is committed. While one transaction commits, other batches gather for
-the next; if commits are fast and few gather, the writer waits a moment for more. A transaction that
-fails is divided until the batch, and within it the sample, that cannot be stored is alone, and all
-others are stored. A lost database fails all batches.
+A batch is answered once it is committed. While one transaction commits, other batches wait for the
+next; if commits are fast and few batches wait, the writer waits a moment for more. A failed
+transaction is divided until only the sample that cannot be stored remains, and all others are
+stored. If the database is lost, all batches fail.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class TelemetryWriter:
             )
 
     async def write(self, batch: SampleBatch, token: Token) -> Receipt:
-        """Return once a batch is committed.
+        """Store a batch; return once it is committed.
 
         Raises:
             NotSignedIn: ``token`` is no longer valid.

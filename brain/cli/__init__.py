@@ -1,8 +1,8 @@
 """The command line for people. It speaks to Brain over HTTP only, and starts programs by name.
 
-Only ``replay`` reads the database: it needs the whole record, and changes nothing.
+Only ``replay`` reads the database: it needs all records, and changes nothing.
 
-Commands are loaded when they are used, so that ``brain --help`` answers at once.
+Commands are loaded when they are used, so that ``brain --help`` is fast.
 """
 
 import sys
@@ -85,7 +85,7 @@ EXIT_CODES: tuple[tuple[type[errors.BrainError], int], ...] = (
 
 
 class Commands(click.Group):
-    """Commands from the table above, imported on use."""
+    """Commands from the table above, imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -127,7 +127,7 @@ def cli(context: click.Context) -> None:
 
 
 def main() -> None:
-    """Run the command line; the exit code tells the kind of error."""
+    """Run the command line; the exit code depends on the kind of error."""
     try:
         # `Exit` comes back as its code in this mode; commands return nothing.
         sys.exit(cli.main(prog_name="brain", standalone_mode=False))
@@ -146,5 +146,7 @@ def main() -> None:
 
 
 def exit_code(error: errors.BrainError) -> int:
-    """The exit code of an error: 1 failed, 2 usage, 3 not found, 4 not allowed, 5 conflict."""
+    """Return the exit code of an error: 1 failed, 2 usage, 3 not found, 4 not allowed, 5
+    conflict.
+    """
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))

@@ -1,4 +1,6 @@
-"""Finding the service and a token: flags, then environment, then the state directory."""
+"""Finds the service and a token: from flags, then from the environment, then from the state
+directory.
+"""
 
 import getpass
 import json
@@ -16,7 +18,7 @@ from brain.views import SignInCode
 
 
 def state_directory() -> Path:
-    """``$BRAIN_HOME``, by default ``~/.brain``."""
+    """Return ``$BRAIN_HOME``, by default ``~/.brain``."""
     return Path(os.environ.get("BRAIN_HOME", "~/.brain")).expanduser()
 
 
@@ -56,12 +58,14 @@ def token() -> str:
 
 
 def project() -> str:
-    """Return ``BRAIN_PROJECT``, in which jobs are found and submitted; empty if unset."""
+    """Return ``BRAIN_PROJECT``, in which job names are looked up and jobs are submitted; empty if
+    unset.
+    """
     return os.environ.get("BRAIN_PROJECT", "")
 
 
 def connect() -> BrainClient:
-    """Return a client for the service that ``url`` finds, in the project of BRAIN_PROJECT."""
+    """Return a client for the service at ``url``, in the project of BRAIN_PROJECT."""
     return BrainClient(service_url(), token(), project=project())
 
 

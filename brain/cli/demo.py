@@ -1,7 +1,7 @@
 """``brain demo``: the whole loop on this machine, reported as it happens.
 
-Each stage waits for something that the API reports, and has a deadline of its own. The exit code is
-0 only if every stage was reached.
+Each stage waits for something that the API reports, and has its own deadline. The exit code is 0
+only if every stage was reached.
 """
 
 import json
@@ -84,16 +84,16 @@ class Story:
             self.tell(f"this machine is busy: every step may take {slow:.1f} times as long")
 
     def detail(self) -> JobDetail:
-        """The job as Brain shows it now."""
+        """Return the job as Brain shows it now."""
         return self.client.send(calls.job(self.job))
 
     def plan(self, generation: int) -> ScalePlan:
-        """One plan of the job as it is now."""
+        """Return one plan of the job in its present state."""
         found = self.client.send(calls.plans_of(self.job)).items
         return next(view.plan for view in found if view.plan.generation == generation)
 
     def until(self, stage: str, seconds: float, look: Callable[[JobDetail], T | None]) -> T:
-        """Wait until ``look`` finds something in the job.
+        """Wait until ``look`` finds a value in the job.
 
         Raises:
             NotReached: ``look`` found nothing within ``seconds`` (times ``slow``), or the job

@@ -1,4 +1,6 @@
-"""Job documents: read from a file or made of a command line, then completed with local facts."""
+"""Job documents, which are read from a file or built from a command line and completed with local
+facts.
+"""
 
 import hashlib
 import os
@@ -154,7 +156,7 @@ def document_of(
 
 
 def called(words: Sequence[str]) -> str:
-    """Return a name for a job without one: that of its script, else of its module or program.
+    """Return a name for a job without one: the name of its script, module or program.
 
     >>> called(["python", "-u", "my train.py"]), called(["torchrun", "--nnodes", "2", "train.py"])
     ('my-train', 'train')

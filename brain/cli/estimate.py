@@ -57,7 +57,7 @@ def _note(row: SizeEstimate) -> str:
 
 
 def columns(currency: str) -> tuple[output.Column[SizeEstimate], ...]:
-    """Print the table; bands hold 90 %."""
+    """Print the table; the bands are 90 % intervals."""
     return (
         _column("REPLICAS", lambda row: str(row.replicas), 0),
         output.Column("ON", lambda row: row.accelerator, rank=2, least=8),

@@ -105,7 +105,7 @@ def rate(prediction: Prediction | None) -> str:
 
 
 def clock(at: datetime | None) -> str:
-    """Format local time: ``14:21`` today, ``Mon 09:10`` this week, else ``12 Dec 09:10``."""
+    """Format a local time: ``14:21`` today, ``Mon 09:10`` this week, else ``12 Dec 09:10``."""
     if at is None:
         return UNKNOWN
     local, now = at.astimezone(), datetime.now(UTC).astimezone()
@@ -198,7 +198,9 @@ def _from_to(now: int, then: int) -> str:
 
 
 def finding(worlds: Sequence[World], *, whole: bool = False) -> list[str]:
-    """Return lines on a job's newest failure; ``whole`` adds the evidence and the traceback."""
+    """Return lines about a job's newest failure; with ``whole``, also the evidence and the
+    traceback.
+    """
     found = next((world for world in worlds if world.diagnosis is not None), None)
     if found is None or found.diagnosis is None:
         return []

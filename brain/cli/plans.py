@@ -218,7 +218,8 @@ rollback = _decision(
 
 
 def find(client: BrainClient, plan: str, state: PlanState) -> PlanView:
-    """Return the plan of ``JOB/GENERATION``; of ``JOB``, the newest, preferably in ``state``.
+    """Return the plan ``JOB/GENERATION``; for ``JOB``, the newest plan, preferably one in
+    ``state``.
 
     Raises:
         UnknownPlan: the job has no such plan.
@@ -333,9 +334,9 @@ def _why(job: JobView, now: datetime) -> str:
 def plan_text(
     name: str, plan: ScalePlan, unit: str, newest: Recommendation | None, now: datetime
 ) -> str:
-    """Print an active plan as advice, with the commands that answer it.
+    """Print an active plan as advice, with the commands for the answer.
 
-    ``newest`` is the newest decision: once a plan is answered, it says what the plan waits for.
+    ``newest`` is the newest decision; once the plan is answered, it says for what the plan waits.
     """
     advice = Recommendation(
         current=plan.current,

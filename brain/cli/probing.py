@@ -1,9 +1,9 @@
-"""Trial runs of the real script at a few well-chosen sizes, two minutes in all.
+"""Trial runs of the real script at a few well-chosen sizes, two minutes in total.
 
 Each trial is an ordinary job: the local scaler starts it, the probe in its workers measures it, and
 this module cancels it afterwards. The estimate finds the measurements in Brain's history. The
-script runs in a directory of its own that shows the job's files but not its checkpoint. So the
-script begins anew, and the checkpoint stays as it is.
+script runs in a separate directory that shows the job's files but not its checkpoint. So the script
+starts from scratch, and the checkpoint does not change.
 """
 
 import shutil
@@ -44,7 +44,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRun:
-    """The size of a trial, with the script's own batch or twice that batch."""
+    """The size of a trial, with the script's own batch size or twice that."""
 
     replicas: int
     doubled: bool = False
@@ -60,7 +60,7 @@ def probe(
     saves_nothing: bool,
     say: Say,
 ) -> None:
-    """Run the trials one after another, as many as ``seconds`` allow.
+    """Run the trials one after another, as many as the time limit ``seconds`` allows.
 
     Raises:
         BadInput: the document has no command, the script's checkpoint cannot be protected, or its
@@ -108,7 +108,7 @@ def probe(
 def trials(sizes: Sequence[SizeEstimate], *, doubled: bool) -> list[ProbeRun]:
     """Return the most informative trials: smallest size, twice the batch, a full node, two nodes.
 
-    Four designed trials tell as much as twelve accidental ones (models.md section 2.6).
+    Four designed trials are as informative as twelve accidental ones (models.md section 2.6).
 
     Raises:
         Undetermined: not even the smallest size fits now.
@@ -131,7 +131,7 @@ def trials(sizes: Sequence[SizeEstimate], *, doubled: bool) -> list[ProbeRun]:
 
 
 def twice(command: Sequence[str], option: str) -> list[str]:
-    """Return the command with twice the batch.
+    """Return the command with twice the batch size.
 
     Raises:
         BadInput: the command does not give the option a whole number.

@@ -1,4 +1,4 @@
-"""Other programs, started by name, so that none of their modules is imported here."""
+"""Starts other programs by name, so that none of their modules is imported here."""
 
 import os
 import sys
@@ -121,7 +121,8 @@ def gc(home: Path, dry_run: bool) -> None:
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of Brain, even if the project has one of that name.
+    """Return the command that runs a module of Brain, even if the project has a module of that
+    name.
 
     >>> command("brain.service", "--port=0")[1:]
     ['-P', '-m', '_elastic_brain', 'brain.service', '--port=0']

@@ -227,7 +227,7 @@ def _hours(more: float | None) -> str:
 
 
 def supported(support: Support) -> str:
-    """Describe in words what measurements support a size."""
+    """Return a phrase that says which measurements support a size."""
     who = count(support.replicas, "replica")
     if support.worlds:
         worlds = ", ".join(map(str, support.worlds))

@@ -35,7 +35,9 @@ _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Start the program again after a pause; ``quick`` counts its quick ends in a row so far."""
+    """Start the program again after a pause; ``quick`` is the number of quick exits in a row so
+    far.
+    """
 
     after_seconds: float
     quick: int
@@ -43,7 +45,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class RestartsExhausted:
-    """The program ended as soon as it was started, again and again."""
+    """Raised if the program exited right after each of several starts."""
 
     times: int
 
@@ -51,9 +53,9 @@ class RestartsExhausted:
 def after_exit(
     code: int, *, lived_seconds: float, quick: int, worked: bool = True
 ) -> Restart | RestartsExhausted:
-    """Decide what follows an exit with ``code``, after ``quick`` earlier quick ends in a row.
+    """Decide what follows an exit with ``code``, after ``quick`` earlier quick exits in a row.
 
-    While the program never ``worked``, an end counts as quick however long the program lived.
+    If the program never ``worked``, an exit counts as quick, however long the program ran.
     """
     if code in _FROM_OUTSIDE:
         return Restart(PAUSE_SECONDS, quick)
@@ -96,7 +98,7 @@ class Program:
 
 
 async def keep(program: Program, say: Callable[[str], None]) -> None:
-    """Run a program, start it again whenever it ends, and end it once cancelled.
+    """Run a program, start it again whenever it exits, and end it when cancelled.
 
     Raises:
         Unavailable: the program keeps ending at once; the message has its last output.

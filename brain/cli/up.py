@@ -1,6 +1,7 @@
 """``brain up``: service and scaler on this machine, as two children that are kept running.
 
-Agents are not their children: they go on while Brain is stopped, and the next scaler adopts them.
+Agents are not their children: agents continue while Brain is stopped, and the next scaler adopts
+them.
 """
 
 import asyncio

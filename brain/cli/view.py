@@ -60,7 +60,7 @@ class View:
 
     @property
     def promise(self) -> str:
-        """Return the sentence that a person reads before anything runs."""
+        """Return the sentence that a person reads before a trial starts."""
         if self.seen is None:
             return (
                 f"The script runs in a scratch directory that links to {self.directory}. You "
@@ -70,7 +70,7 @@ class View:
         return f"Checkpoints of the probe go to a scratch directory; {self.seen[0]} is not changed."
 
     def changed(self) -> Path | None:
-        """Return the path that changed although it must not; None if none did."""
+        """Return a path that changed although it must not; None if there is none."""
         if self.seen is None or _state(self.seen[0]) == self.seen[1]:
             return None
         return self.seen[0]
@@ -79,7 +79,7 @@ class View:
 def apart(
     view: View, document: Mapping[str, Any], command: Sequence[str], scratch: Path
 ) -> dict[str, Any]:
-    """Fill ``scratch`` and return the document that runs there.
+    """Fill ``scratch`` and return the document for a run there.
 
     Raises:
         BadInput: a file cannot be read, or the files beside the checkpoint are too large to copy.

@@ -1,6 +1,7 @@
-"""Confinement: on one machine it keeps non-administrators' jobs apart from the service.
+"""Confinement: it keeps the jobs of non-administrators apart from the service on one machine.
 
-Each such person, a *member*, has a place in the state directory, ``members/<hash of the name>``:
+Each such person, a *member*, has a directory in the state directory, ``members/<hash of the name>``
+(the member's *place*):
 
     brain/  the state directory of its jobs' agents: replicas, collector, spool
     home/   ``$HOME`` of its jobs
@@ -37,7 +38,7 @@ _REHEARSAL_SECONDS = 60.0
 
 
 def hindrance(home: Path) -> str | None:
-    """Return the reason why members' jobs cannot be confined on this machine; None if they can.
+    """Return why members' jobs cannot be confined on this machine; None if they can.
 
     The check is a rehearsal: it starts a harmless command as if it were a member's job.
     """
@@ -63,12 +64,14 @@ def confined(home: Path, place: Path, directory: str, command: Sequence[str]) ->
 
 
 def veiled(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for ``confined``, whose command then gets ``environment``."""
+    """Return the environment in which ``confined`` must run; its command then gets
+    ``environment``.
+    """
     return {_VEIL + name: value for name, value in environment.items()}
 
 
 def unveiled(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that ``veiled`` was given."""
+    """Return the environment that was given to ``veiled``."""
     given = environment.items()
     return {name.removeprefix(_VEIL): text for name, text in given if name.startswith(_VEIL)}
 

@@ -1,4 +1,4 @@
-"""The stores on SQL: SQLite and PostgreSQL through SQLAlchemy Core.
+"""The stores in SQL databases: SQLite and PostgreSQL through SQLAlchemy Core.
 
 Rows never leave this package, and only the end of a transaction commits.
 """

@@ -1,4 +1,6 @@
-"""A cache in a transaction: rows of many jobs, read by one statement, for queries about one job."""
+"""A cache in a transaction: rows of many jobs, read by one statement, for later queries about one
+job.
+"""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ class Heard(NamedTuple):
 
 @dataclass(slots=True)
 class KnownSamples:
-    """Samples and losses by job; a job that is not here was not read."""
+    """Samples and losses by job; jobs that were not read are missing."""
 
     throughput: dict[JobId, Heard] = field(default_factory=dict)
     hosts: dict[JobId, tuple[datetime, Sequence[HostSample]]] = field(default_factory=dict)

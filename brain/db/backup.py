@@ -1,4 +1,6 @@
-"""A database as one file and back: SQLite's online copy, PostgreSQL's pg_dump and pg_restore."""
+"""A database as one file, and its restoration: SQLite's online copy, PostgreSQL's pg_dump and
+pg_restore.
+"""
 
 import os
 import shutil

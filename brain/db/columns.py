@@ -96,7 +96,7 @@ class Value(sa.TypeDecorator[T], Generic[T]):
         return None if value is None else wire.plain(value)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> T | None:
-        """Decode a text of the form in which ``brain.db.engine`` configures drivers."""
+        """Decode a text in the form for which ``brain.db.engine`` configures drivers."""
         if value is None:
             return None
         decode = _decoded if len(value) <= _LONGEST_REMEMBERED else wire.decode
@@ -283,7 +283,7 @@ def _upsert(dialect: str, table: sa.Table) -> Any:
 
 
 def builder(kind: type[T], part: str, names: Sequence[str]) -> Callable[[Any, Sequence[Any]], T]:
-    """Return a function that builds a value from a part of it, and a row that begins with the other
+    """Return a function that builds a value from a first part and a row that begins with the other
     fields.
 
     The constructor of a frozen value costs three times as much, because it sets every field by

@@ -1,4 +1,4 @@
-"""Translation of a database's failures into words that a person can act on.
+"""Translation of a database's failures into messages with remedies.
 
 Only failures that are not bugs are translated; a wrong statement crashes. Agents read these
 messages, too, so addresses and the driver's message go into the error's ``cause``, which no answer

@@ -58,7 +58,7 @@ def _append(connection: sa.Connection, table: sa.Table, record: Event | AuditEnt
 
 
 class SqlTokenUses:
-    """``TokenUses`` on one column of the tokens; never waits for their rows."""
+    """``TokenUses`` in one column of the tokens; it never waits for locks on their rows."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection

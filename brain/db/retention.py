@@ -144,7 +144,7 @@ def _forget(contexts: sa.Table, rows: sa.Table, before: datetime) -> sa.Delete:
 
 
 def joined(mean: Number, low: Number, high: Number, weight: Number) -> tuple[Number, ...]:
-    """Return one reading joined from many, as columns."""
+    """Return one reading that joins many, as columns."""
     total = sa.func.sum(weight)
     return sa.func.sum(mean * weight) / total, sa.func.min(low), sa.func.max(high), total
 

@@ -1,10 +1,10 @@
-"""Tables of samples, two for each kind, and the queries that read both as one.
+"""Tables of samples, two for each kind, and the queries that read both together.
 
 Fields that a source repeats in every sample are stored once, in a row of ``…_contexts``; a row of
 ``…_rows`` holds the fields that change. A context's id is a digest of its fields, so that no writer
-has to query it. The instant of a row, on service time, is a slot of 5 minutes and the microseconds
-within it: PostgreSQL stores many rows of one context and slot in one entry of the index, and SQLite
-the rows themselves in that order.
+has to query it. The time of a row (service time) is stored as a slot of 5 minutes and the
+microseconds within it. PostgreSQL stores many rows of one context and slot in one index entry, and
+SQLite stores the rows in that order.
 """
 
 from typing import Any

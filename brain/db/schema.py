@@ -110,7 +110,7 @@ def missing(url: str, *, migrations: Path | None = None) -> tuple[str, ...]:
 
 
 def current(connection: sa.Connection) -> str | None:
-    """Return the revision that a database is at; None if there is no schema."""
+    """Return the revision of a database; None if there is no schema."""
     return MigrationContext.configure(connection).get_current_revision()
 
 

@@ -19,8 +19,8 @@ from brain.types.job import JobId
 def lines(
     connection: sa.Connection, asked: Mapping[JobId, SeriesStretch], *, points: int
 ) -> Mapping[JobId, Sequence[SeriesBucket]]:
-    """Return the points of a metric for each job, from raw samples and, where those retired, from
-    means of minutes and hours.
+    """Return the points of a metric for each job, from raw samples and, where those were deleted,
+    from means of minutes and hours.
 
     One statement serves all jobs with the same metric.
     """

@@ -1,4 +1,4 @@
-"""Counts and clock of each source: the row that a writer of its samples locks."""
+"""Counts and clock of each source, in the row that a writer of its samples locks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

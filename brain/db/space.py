@@ -14,9 +14,9 @@ _INCREMENTAL = 2
 
 
 def give_back(connection: sa.Connection, most: int) -> None:
-    """Give back at most ``pages`` free pages, in the caller's transaction.
+    """Return at most ``pages`` free pages to the file system, in the caller's transaction.
 
-    The driver takes the first step of a statement that has no columns, which is one page.
+    The driver executes only the first step of a statement without columns, which frees one page.
     """
     free = connection.exec_driver_sql("PRAGMA freelist_count").scalar_one()
     with closing(connection.connection.cursor()) as cursor:
@@ -29,7 +29,9 @@ def free_bytes(engine: sa.Engine) -> int:
 
 
 def shrink(engine: sa.Engine, *, whole: bool) -> int:
-    """Give all free pages back; return their bytes. With ``whole``, rewrite an old file."""
+    """Return all free pages to the file system; return their bytes. With ``whole``, rewrite an old
+    file.
+    """
     before = free_bytes(engine)
     if _number(engine, "auto_vacuum") != _INCREMENTAL:
         if whole:

@@ -1,4 +1,4 @@
-"""``Stores`` on SQL: one transaction, one connection, all stores on it."""
+"""``Stores`` in SQL: a transaction has one connection, which all stores use."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -153,10 +153,11 @@ class SqlStores:
         return free_bytes(self._engine) if self._sqlite else 0
 
     def shrink(self, *, whole: bool) -> int:
-        """Give an SQLite file's free pages back, while others use it; return their bytes.
+        """Return an SQLite file's free pages to the file system while others use it; return their
+        bytes.
 
-        With ``whole``, a file from before Brain gave pages back is rewritten, which blocks other
-        writers for a while.
+        With ``whole``, a file from an earlier release, which kept free pages, is rewritten; this
+        blocks other writers for a while.
         """
         return shrink(self._engine, whole=whole) if self._sqlite else 0
 

@@ -1,4 +1,4 @@
-"""Estimates of a job's needs, from the stores: spine, pure, no I/O.
+"""Estimates of a job's needs from the stores, as pure functions without I/O.
 
 usage      use of resources by a running job's replicas, kept after its end
 history    jobs that ran, as input of the models

@@ -161,7 +161,7 @@ def _not_raised(memory: AmountAdvice | None) -> AmountAdvice | None:
 
 
 def hindsight(amount: AmountAdvice) -> str:
-    """Return a sentence that compares the advice of recent days with the reservation."""
+    """Return a sentence that compares recent advice with the reservation."""
     said = []
     if amount.reserved:
         short = _short(amount.reserved_above)

@@ -49,7 +49,7 @@ def ask(
 
 
 def limited(document: JobDocument, question: EstimateQuestion, now: datetime) -> EstimateQuestion:
-    """Return the question, with the document's deadline and budget if it has none of its own."""
+    """Return the question; if it has no deadline or budget, add the document's."""
     budget, deadline = document.budget, document.deadline
     left = None if deadline is None else max(1.0, (deadline - now).total_seconds())
     of_document: dict[str, Any] = {
@@ -62,7 +62,7 @@ def limited(document: JobDocument, question: EstimateQuestion, now: datetime) ->
 
 
 def market_of(settings: Settings, over: Mapping[str, float]) -> PriceList:
-    """Return the prices of the settings, overridden by those of ``over``."""
+    """Return the prices from the settings, with those of ``over`` in their place."""
     return PriceList(
         prices=prices_of(settings.accelerator_prices) | dict(over), currency=settings.currency
     )

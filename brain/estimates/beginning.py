@@ -32,11 +32,12 @@ def first_amounts(
     settings: Settings,
     now: datetime,
 ) -> tuple[Resources, str] | None:
-    """Return the amounts of each replica that earlier runs needed, with the reason; None if the
-    document names amounts, a person approves changes, or no such run was read for long enough.
+    """Return the amounts of each replica that earlier runs needed, with the reason. None if the
+    document names amounts, if a person approves changes, or if no such run was measured for long
+    enough.
 
-    A run whose memory leaked tells nothing of the memory that its script needs. If all did, memory
-    stays open, because a limit below the leak would end a run that the leak allows.
+    A run whose memory leaked does not show how much memory its script needs. If all runs leaked,
+    memory is not limited, because a limit could end a run that would finish in spite of the leak.
     """
     mode = document.policy.mode or PolicyMode(settings.policy_mode)
     alone = document.optimize_mode is OptimizeMode.SINGLE_JOB and not document.roles

@@ -1,4 +1,4 @@
-"""Jobs that ran, as input of estimates, and the capacity of pools."""
+"""Earlier jobs, as input of estimates, and the capacity of pools."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -33,11 +33,11 @@ _SAVES = timedelta(hours=1)
 def restart(
     tx: Transaction, job: Job, situation: Situation, *, settings: Settings, now: datetime
 ) -> list[JobId]:
-    """Store a plan that restarts a job whose memory leaks, if that pays and no guard holds it.
+    """Store a plan that restarts a job whose memory leaks, if that pays and no guard applies.
 
-    Another proposal that waits for approval is withdrawn, because it can wait for longer than
-    memory lasts. Only agents of Brain end a world at a safe point; a member without an address has
-    none. Returns the jobs whose plans changed; empty if there is no restart.
+    Another proposal that waits for approval is withdrawn, because the restart is more urgent. Only
+    worlds of Brain's agents can end at a safe point; a member without an address has no such agent.
+    Returns the jobs whose plans changed; empty if there is no restart.
     """
     world = tx.worlds.latest(job.id)
     # Advice takes twenty times as long as this look, and nearly no job leaks.

@@ -1,4 +1,4 @@
-"""Memory of a job's replicas: worlds that ran out of it, and the time that a leak leaves."""
+"""Memory of a job's replicas: worlds that ran out of memory, and the time until a leak does so."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from brain.typeset import duration
 
 
 def kills(worlds: Sequence[World], known: RoleUse, reserved_bytes: float) -> list[MemoryKill]:
-    """Return the new kills for lack of memory, oldest first."""
+    """Return the new kills because memory ran out, oldest first."""
     newest = max((kill.epoch for kill in known.kills), default=0)
     return [
         MemoryKill(
@@ -29,7 +29,7 @@ def kills(worlds: Sequence[World], known: RoleUse, reserved_bytes: float) -> lis
 
 
 def lasts(world: WorldUse, limit_bytes: float) -> Band | None:
-    """Return the seconds until leaking memory reaches its limit; None if that is not near."""
+    """Return the seconds until leaking memory reaches its limit; None if the limit is not near."""
     if not limit_bytes > 0:
         return None
     # The present interval is left out, because its highest use may be yet to come.
@@ -43,7 +43,7 @@ def lasts(world: WorldUse, limit_bytes: float) -> Band | None:
 
 
 def leak_sentence(left: Band) -> str:
-    """Return a sentence with the time that leaking memory lasts, and the remedy."""
+    """Return a sentence that says how long leaking memory lasts, with the remedy."""
     band = f"{duration(left.low)} to {duration(left.high)}"
     return (
         f"memory leaks and runs out in {duration(left.value)} ({band}): find the objects that the "

@@ -1,4 +1,4 @@
-"""Brain's own proposal of amounts: advice on the reservations of replicas, as a plan."""
+"""Brain's own proposal of amounts: the advice on replicas' reservations, as a plan."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -80,7 +80,7 @@ def propose(
 
 
 def worthwhile(current: Allocation, target: Allocation) -> bool:
-    """Return True if a plan raises an amount, or frees enough of what the job reserves in all."""
+    """Return True if a plan raises an amount, or frees enough of the job's total reservation."""
     if target.loosest(current).amounts != current.amounts:
         return True
     most = current.each
@@ -137,8 +137,8 @@ def proposable(
 ) -> Resources:
     """Return the amounts that Brain would propose for each replica.
 
-    Amounts are only raised early in a run. A leak gets no more memory, which would only delay its
-    end.
+    Early in a run, amounts are only raised. A leaking job gets no more memory, which would only
+    delay its end.
     """
     if advice.memory_unresolved or advice.memory_lasts_seconds is not None:
         return reserved
@@ -174,8 +174,8 @@ def _cpu_rises(reserved: Resources, advice: ResourceAdvice | None) -> bool:
 
 
 def explanation(advice: ResourceAdvice) -> Explanation:
-    """Return the explanation: each amount as low, target and high, the target as if nodes had
-    any size.
+    """Return the explanation with low, target and high for each amount; the target ignores the size
+    of nodes.
     """
     role = "" if advice.role == WORKER else f"{advice.role} "
     said = [(f"{role}CPU", advice.cpu, cores), (f"{role}memory", advice.memory, gibibytes)]

@@ -214,7 +214,7 @@ def _space_line(role: str, name: str, space: SpaceAdvice) -> ResourceLine:
 
 
 def grade(amount: AmountAdvice) -> Grade:
-    """Judge a reservation by the advice."""
+    """Return the grade of a reservation, compared with the advice."""
     if amount.reserved <= 0:
         return Grade.OPEN
     if amount.reserved > _WASTEFUL * amount.target:

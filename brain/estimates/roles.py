@@ -1,4 +1,4 @@
-"""Turns readings of machines into the CPU and memory that replicas of each role use."""
+"""Conversion of machines' readings into the CPU and memory that replicas of each role use."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,7 +72,7 @@ class Part:
 
 
 class Refusal(NamedTuple):
-    """The reason why a reading, or a part of it, counts as no use of a replica."""
+    """The reason why a reading, or a part of it, is not used."""
 
     #: A word for ``/metrics``.
     code: str
@@ -81,7 +81,7 @@ class Refusal(NamedTuple):
 
 
 def refusal(reading: HostSample, hosts: Mapping[NodeName, Host | None]) -> Refusal | None:
-    """Return the reason why a reading says nothing about a replica; None if it does."""
+    """Return why a reading does not describe a replica; None if it does."""
     node, own = reading.node, reading.replica_readings
     if hosts.get(node, Host(WORKER, 1)) is None and not own:
         return Refusal(
@@ -114,7 +114,7 @@ def _refused_space(reading: HostSample) -> Refusal | None:
 
 
 def strangers(readings: Sequence[HostSample], roles: Mapping[int, str]) -> Iterator[Refusal]:
-    """Yield the readings of replicas that the world does not have, yet or any more."""
+    """Yield the readings of replicas that are not in the world (yet, or any more)."""
     for reading in readings:
         for own in reading.replica_readings:
             if own.replica not in roles:
@@ -123,13 +123,13 @@ def strangers(readings: Sequence[HostSample], roles: Mapping[int, str]) -> Itera
 
 
 def late(readings: Sequence[HostSample]) -> Iterator[Refusal]:
-    """Yield the readings that came after newer ones of the job were counted."""
+    """Yield the readings that arrived after newer ones of the job were used."""
     for reading in readings:
         yield Refusal("late", f"a reading of {reading.node} came after newer ones were counted")
 
 
 def restarts(readings: Sequence[HostSample]) -> Iterator[Refusal]:
-    """Yield the readings of which the collector took a counter that began anew for 0."""
+    """Yield the readings in which the collector replaced a restarted counter by 0."""
     for reading in readings:
         for why in reading.unavailable:
             if why.endswith(BEGAN_ANEW):
@@ -144,9 +144,9 @@ def by_role(
     """Return the readings by the role of their replicas; a node without known replicas has one
     worker.
 
-    Replicas of one node count each by itself where they were read one by one: the one that a quota
-    stops would hide behind the others. ``roles`` has the role of each replica of the world; a
-    world of one role shares the limits of a node evenly.
+    Replicas of one node that were read separately are kept separate, because a mean would hide a
+    replica that a quota stops. ``roles`` has the role of each replica of the world; a world of one
+    role shares the limits of a node evenly.
     """
     found: dict[str, list[Part]] = defaultdict(list)
     alone = len(set(roles.values())) == 1

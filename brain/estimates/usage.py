@@ -1,4 +1,4 @@
-"""Use of a running job's replicas, summed up so that it outlives the job's samples.
+"""Resource use of a running job's replicas, summed up so that it outlives the job's samples.
 
 ``Used`` has the use by world, for estimates of other sizes, and by role, for advice on resources.
 """
@@ -103,7 +103,7 @@ class Used:
 
 
 def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime) -> None:
-    """Fold the readings since the last folding into the stored use, unless that is still recent."""
+    """Add the readings since the last update to the stored use, unless that update is recent."""
     world, stored = sight.world, tx.fits.get(job.id, KIND)
     if world is None:
         return
@@ -162,7 +162,7 @@ def _late(used: Used, readings: Sequence[HostSample]) -> list[HostSample]:
 
 
 def waits(job: Job) -> bool:
-    """Return True if a job's workers wait for each other; those of parameter servers do not."""
+    """Return True if a job's workers wait for each other; those of parameter-server jobs do not."""
     return not job.document.independent and PS not in job.document.roles
 
 
@@ -268,7 +268,7 @@ def folded(
     missed: Sequence[HostSample] = (),
     amounts: Mapping[str, Resources] = MappingProxyType({}),
 ) -> Used:
-    """Return ``used`` with more readings and steps of ``world``, oldest first, at least one.
+    """Return ``used`` with more readings and steps of ``world``, which are given oldest first.
 
     Invalid readings are counted and left out.
 

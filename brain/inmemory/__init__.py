@@ -1,4 +1,6 @@
-"""Every port on dictionaries, for tests, replay and simulation; it behaves like ``brain.db``."""
+"""Every port on dictionaries, for tests, replay and simulation, with the behaviour of
+``brain.db``.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -45,7 +47,7 @@ _TABLES = (
 
 
 class MemoryTransaction:
-    """All stores over one set of tables; other transactions see no change until the end."""
+    """All stores on one set of tables; other transactions see no change until the end."""
 
     def __init__(self, committed: Mapping[str, dict[Any, Any]]) -> None:
         rows: dict[str, Rows[Any, Any]] = {name: Rows(table) for name, table in committed.items()}

@@ -1,7 +1,7 @@
 """Connections of the service: limits on their number and on slow request heads, and TLS.
 
-uvicorn speaks HTTP/1.1. The limits that it lacks are added here, at the only place that sees a
-connection before its first request.
+uvicorn implements HTTP/1.1. This module adds the limits that uvicorn lacks, because only a
+connection's protocol object exists before the first request.
 """
 
 import asyncio
@@ -212,18 +212,18 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         return None
 
     def on_message_begin(self) -> None:
-        """Note that a head has begun."""
+        """Record that a request head has begun."""
         self._in_head, self._bare_bytes = True, 0
         super().on_message_begin()
         self.scope["state"]["first"], self._first = self._first, b""
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header, and drop a trailer, which would pass for a header that a proxy checked."""
+        """Store a header, but drop a trailer, which could imitate a header that a proxy checked."""
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Note that the head is whole."""
+        """Record that the request head is complete."""
         # Raises if the path is none.
         super().on_headers_complete()
         self._in_head, self._bare_bytes = False, 0
@@ -232,7 +232,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """Note that more of a body came."""
+        """Record that more of a body has arrived."""
         self._bare_bytes = 0
         super().on_body(body)
 
@@ -261,12 +261,12 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         return not self._in_head and self.cycle is not None and self.cycle.more_body
 
     def pause_writing(self) -> None:
-        """Note that the client does not read its answer."""
+        """Record that the client does not read its answer."""
         super().pause_writing()
         self._look()
 
     def resume_writing(self) -> None:
-        """Note that the client reads again."""
+        """Record that the client reads again."""
         super().resume_writing()
         self._look()
 
@@ -309,7 +309,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._refuse(limits.displaced(limit))
 
     def shutdown(self) -> None:
-        """Stop the connection after the requests that came whole."""
+        """Stop the connection after the complete requests are answered."""
         self._stops = True
         if self._known:
             self._parse_known()

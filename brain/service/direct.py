@@ -1,4 +1,4 @@
-"""Answers that are written without the ASGI app: to telemetry on the fast path, and refusals."""
+"""Answers that are written without the ASGI app: fast answers to telemetry, and refusals."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ class DirectRequest:
 
     @property
     def message_event(self) -> asyncio.Event:
-        """Return an event of uvicorn's for which nobody waits here."""
+        """Return an event of uvicorn's that this request does not need."""
         return asyncio.Event()
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
@@ -41,5 +41,5 @@ class DirectRequest:
 
 
 def written(status: int, lines: bytes, body: bytes) -> bytes:
-    """Return the bytes of an answer that no app makes."""
+    """Return the bytes of an answer that no app builds."""
     return b"%s%s\r\n%s" % (STATUS_LINE[status], lines, body)

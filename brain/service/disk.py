@@ -43,7 +43,7 @@ def sweep(home: Path, stores: Stores, settings: Settings, now: datetime) -> list
 
 
 def expired(jobs: Sequence[EndedJob], settings: Settings, now: datetime) -> list[EndedJob]:
-    """Return jobs above the age limit, and the oldest above the size limit, oldest first."""
+    """Return the jobs above the age limit and the oldest above the size limit, oldest first."""
     oldest = sorted(jobs, key=lambda each: each.finished_at)
     before = now - timedelta(seconds=settings.ended_job_seconds)
     above = sum(each.size_bytes for each in oldest) - settings.ended_job_bytes
@@ -57,7 +57,7 @@ def expired(jobs: Sequence[EndedJob], settings: Settings, now: datetime) -> list
 
 
 def ended(home: Path, stores: Stores) -> list[EndedJob]:
-    """Return the ended jobs that have a directory which no agent uses."""
+    """Return the ended jobs whose directory exists and is not used by an agent."""
     found = []
     with stores.transaction(read_only=True) as tx:
         for id in _with_directory(home):

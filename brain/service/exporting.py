@@ -1,4 +1,4 @@
-"""Sends the spans of the service to a collector, as the standard variables ``OTEL_*`` say.
+"""Exports the service's spans to a collector, as configured by the standard variables ``OTEL_*``.
 
 Imported only if the setting ``traces`` is on, because its distributions are an extra.
 """
@@ -29,7 +29,8 @@ _SUPPORTED = {
 
 @contextmanager
 def exporting(environment: Mapping[str, str]) -> Iterator[TracerProvider]:
-    """Yield a provider whose spans are sent in a thread, from a queue that drops what is too much.
+    """Yield a provider whose spans a thread sends from a queue; if the queue is full, spans are
+    dropped.
 
     ``environment`` is that of the process, which OpenTelemetry's SDK reads itself.
 

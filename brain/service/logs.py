@@ -33,7 +33,7 @@ class Correlating(logging.Filter):
 
 
 class SeldomFromSdk(logging.Filter):
-    """Drops what OpenTelemetry's SDK says again within a minute."""
+    """Drops messages that OpenTelemetry's SDK repeats within a minute."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -148,7 +148,7 @@ def _collect_seldom() -> None:
 
 
 def utc_now() -> datetime:
-    """The service's clock."""
+    """Return the time of the service's clock."""
     return datetime.now(UTC)
 
 

@@ -1,4 +1,4 @@
-"""The way from a command line to a running service, or to one sentence on why it cannot run."""
+"""Starts the service from a command line, or ends with one sentence that says why it cannot run."""
 
 import argparse
 import errno

@@ -74,8 +74,8 @@ class _Fenced:
 
 
 class Ticker:
-    """Runs turns of pools in a thread of its own. A turn that fails is reported, and the next
-    one follows.
+    """Runs turns of pools in a separate thread. A turn that fails is reported, and the next one
+    follows.
     """
 
     def __init__(
@@ -117,14 +117,14 @@ class Ticker:
         self._thread.start()
 
     def hurry(self) -> None:
-        """Let the next tick begin at once, because something was decided."""
+        """Start the next tick immediately, because a decision was made."""
         self._hurry.set()
 
     def measured(self, jobs: frozenset[str]) -> None:
-        """Note that samples of ``jobs`` were stored, and begin soon if one of these jobs is
-        awaited.
+        """Record that samples of ``jobs`` were stored, and start a tick soon if one of these jobs
+        is awaited.
 
-        A tick rests at least as long as the last one took, and half a second.
+        The pause between ticks is at least half a second, and at least as long as the last tick.
         """
         rested = time.monotonic() - self._ended
         if rested < max(_REST_SECONDS, self._lasted):

@@ -1,4 +1,4 @@
-"""How scripts scale, and the worth of their examples: facts that policies do not know."""
+"""How scripts scale, and the value of their examples: facts that policies do not know."""
 
 import math
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ class Application(Protocol):
         ...
 
     def noise(self, share: float, batch: int) -> float:
-        """Return the gradient noise scale in examples once ``share`` of the work is done."""
+        """Return the gradient noise scale in examples after ``share`` of the work is done."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Faults of nodes, and their times: the same for every policy under one seed."""
+"""Faults of nodes and their times, which are the same for every policy with one seed."""
 
 import heapq
 from collections.abc import Iterator

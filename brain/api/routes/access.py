@@ -59,7 +59,7 @@ class SignedIn:
 
 @router.get("/tokens", response_model=Page[TokenView], responses=problems())
 def tokens(here: Here, who: Who) -> Response:
-    """All tokens, newest first, without their secrets."""
+    """Return all tokens, newest first, without their secrets."""
     with here.stores.transaction(read_only=True) as tx:
         return answer(Page(items=tuple(_view(token) for token in tx.access.tokens())))
 
@@ -68,7 +68,7 @@ def tokens(here: Here, who: Who) -> Response:
     "/tokens", response_model=NewToken, status_code=201, responses=problems(errors.BadInput)
 )
 def mint(here: Here, who: Who, act: Act) -> Response:
-    """A new token; its secret is in this answer and nowhere else. Agents' tokens come per job."""
+    """Create a token; only this answer contains its secret. Agents' tokens are created per job."""
     wanted = asked(act.body, TokenRequest)
     role = _role(wanted)
     if not wanted.name.strip():
@@ -92,7 +92,7 @@ def mint(here: Here, who: Who, act: Act) -> Response:
 
 @router.delete("/tokens/{token}", status_code=204, responses=problems(NotFound))
 def revoke(token: str, here: Here, who: Who, act: Act) -> Response:
-    """End a token; its user is signed out at once."""
+    """Revoke a token; its user is signed out immediately."""
 
     def revoked(tx: Transaction) -> None:
         known = next((one for one in tx.access.tokens() if one.id == token), None)
@@ -180,7 +180,7 @@ def audit(
     until: Instant | None = None,
     sort: str = orders.AUDIT.parameter,
 ) -> Response:
-    """The audit log: each change with its author, target and reason, newest first."""
+    """Return the audit log: each change with its author, target and reason, newest first."""
     is_meant = range_of(since, until)
     with here.stores.transaction(read_only=True) as tx:
         page = orders.AUDIT.page(

@@ -35,12 +35,12 @@ async def stream(
     last_event_id: Annotated[str | None, Header()] = None,
     accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> StreamingResponse:
-    """Everything that happens, as server-sent events; ``Last-Event-ID`` resumes.
+    """Stream everything that happens as server-sent events; ``Last-Event-ID`` resumes.
 
-    ``data`` is an ``Event``; ``event: measured`` names jobs with new samples, ``event: jobs``
-    has the changed fields of rows of the list of jobs, and ``event: changed`` names other lists
-    that changed. Bunches come once a second at most. The
-    stream ends with the token that opened it.
+    ``data`` is an ``Event``; ``event: measured`` names jobs with new samples, ``event: jobs`` has
+    the changed fields of rows of the list of jobs, and ``event: changed`` names other lists that
+    changed. Bunches are sent at most once a second. The stream ends when the token that opened it
+    becomes invalid.
     """
     if last_event_id is None:
         # Read before the answer begins, so that a failure of the stores gets a status of its own.
@@ -72,8 +72,8 @@ def job_events(
     after: Annotated[int, Query(json_schema_extra={"minimum": _IDS[0], "maximum": _IDS[-1]})] = 0,
     page_size: Annotated[int, Query(ge=1, le=500)] = 500,
 ) -> Response:
-    """The events of a job, oldest first; ``after`` is the id of the last event that the client
-    has.
+    """Return the events of a job, oldest first; ``after`` is the id of the last event that the
+    client has.
     """
     _check_id("after", after)
     return about.read(

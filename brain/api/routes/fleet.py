@@ -44,7 +44,7 @@ def nodes(
     fields: Fields = "",
     sort: str = orders.NODES.parameter,
 ) -> Response:
-    """Nodes by name, with what is reserved on them."""
+    """Return the nodes by name, with the resources reserved on them."""
     pick = picked(NodeView, fields)
     with here.stores.transaction(read_only=True) as tx:
         page = orders.NODES.page(tx.nodes.page, sort=sort, page_token=page_token, size=page_size)
@@ -54,7 +54,7 @@ def nodes(
 
 @router.put("/nodes/{node}", status_code=204, responses=problems(errors.BadInput))
 def put_node(node: str, here: Here, who: Who, act: Act) -> Response:
-    """Register a node or renew its registration; the time is that of the service's clock."""
+    """Register a node or renew its registration; the time is taken from the service's clock."""
     said = wire.decode(act.body, Node)
     if said.name != node:
         raise BadInput(
@@ -78,7 +78,7 @@ def put_node(node: str, here: Here, who: Who, act: Act) -> Response:
 def saved(
     here: Here, who: Who, since: Instant | None = None, until: Instant | None = None
 ) -> Response:
-    """The savings of measured plans; by default those of the last 24 hours."""
+    """Return the savings of measured plans; by default those of the last 24 hours."""
     begin, end = span_of(since, until, here.clock(), default=timedelta(days=1))
     with here.stores.transaction(read_only=True) as tx:
         return answer(savings.savings(tx, begin, end, here.settings, here.clock()))
@@ -93,14 +93,16 @@ def weekly(
         str, Query(description=("ISO week, for example 2026-W48; default: the present week"))
     ] = "",
 ) -> Response:
-    """The amounts that an owner's jobs requested, used, needed and wasted in a week, with money."""
+    """Return the amounts that an owner's jobs requested, used, needed and wasted in a week, with
+    their cost.
+    """
     with here.stores.transaction(read_only=True) as tx:
         return answer(digest.digest(tx, owner or who.name, week, here.settings, here.clock()))
 
 
 @router.get("/pools", response_model=Page[str], responses=problems())
 def pools(here: Here, who: Who, page_size: PageSize = LARGEST, page_token: str = "") -> Response:
-    """Names of the pools that have nodes or unfinished jobs."""
+    """Return the names of the pools that have nodes or unfinished jobs."""
     with here.stores.transaction(read_only=True) as tx:
         names = {*tx.nodes.pools(), *tx.jobs.pools()}
     return answer(
@@ -110,7 +112,7 @@ def pools(here: Here, who: Who, page_size: PageSize = LARGEST, page_token: str =
 
 @router.get("/freeze", response_model=Page[Freeze], responses=problems())
 def freezes(here: Here, who: Who) -> Response:
-    """The freezes in force, with author and reason."""
+    """Return the freezes in force, with author and reason."""
     with here.stores.transaction(read_only=True) as tx:
         return answer(Page(items=tuple(tx.freezes.all())))
 

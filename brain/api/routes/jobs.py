@@ -72,7 +72,7 @@ def jobs(
     fields: Fields = "",
     sort: str = orders.JOBS.parameter,
 ) -> Response:
-    """Jobs, newest first; ``since`` and ``until`` bound the times of submission."""
+    """Return jobs, newest first; ``since`` and ``until`` limit the times of submission."""
     wanted, pick = parse_filter(filter, JOB_KEYS, me=who.name), picked(JobView, fields)
     is_meant, now = range_of(since, until), here.clock()
     with here.stores.transaction(read_only=True) as tx:
@@ -274,7 +274,7 @@ def conditions(about: AboutJob, act: Act) -> Response:
     responses=problems(errors.BadInput, errors.UnknownField, errors.ImpossibleBounds),
 )
 def estimate(here: Here, who: Who, body: Body) -> Response:
-    """The estimated needs of a job, from similar jobs; nothing is started or stored."""
+    """Estimate the needs of a job from similar jobs; nothing is started or stored."""
     wanted = asked(body, EstimateRequest)
     document = wire.job_document(wanted.document)
     with here.stores.transaction(read_only=True) as tx:
@@ -292,7 +292,7 @@ def estimate(here: Here, who: Who, body: Body) -> Response:
 
 @router.get("/jobs/{job}", response_model=JobDetail, responses=problems(errors.UnknownJob))
 def job(about: AboutJob) -> Response:
-    """One job by id or name; the ETag is its version, for ``If-Match``."""
+    """Return one job by id or name; the ETag is its version, for ``If-Match``."""
     here = about.here
     with here.stores.transaction(read_only=True) as tx:
         found = about.job(tx)
@@ -302,8 +302,8 @@ def job(about: AboutJob) -> Response:
 
 @router.get("/jobs/{job}/report", response_model=JobReport, responses=problems(errors.UnknownJob))
 def report(about: AboutJob) -> Response:
-    """The amounts that each replica reserves, uses and should reserve, and the document for next
-    time.
+    """Return the amounts that each replica reserves, uses and should reserve, and a document with
+    these amounts.
     """
     here = about.here
     with here.stores.transaction(read_only=True) as tx:
@@ -348,7 +348,7 @@ def resume(about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownJob, errors.Conflict, errors.VersionMismatch),
 )
 def lift_advise_only(about: AboutJob, act: Act) -> Response:
-    """Let Brain change a job again, by its policy mode, after a time of advice only."""
+    """Let Brain change an advise-only job again, as its policy mode allows."""
     return _change(about, act, lifecycle.lift_advise_only)
 
 
@@ -364,7 +364,7 @@ def series(
     until: Instant | None = None,
     width: Annotated[int, Query(ge=2, le=4000, description="width of the chart in pixels")] = 600,
 ) -> Response:
-    """A metric over time, downsampled for ``width`` pixels; by default the last hour."""
+    """Return a metric over time, downsampled for ``width`` pixels; by default the last hour."""
     begin, end = span_of(since, until, about.here.clock(), default=timedelta(hours=1))
     return about.read(
         lambda tx, job: views.series(tx, job, metric, since=begin, until=end, width=width)
@@ -375,7 +375,7 @@ def series(
     "/jobs/{job}/workers", response_model=Page[WorkerView], responses=problems(errors.UnknownJob)
 )
 def workers(about: AboutJob) -> Response:
-    """Step time of each worker of the present world over the last minute."""
+    """Return the step time of each worker of the present world over the last minute."""
     now = about.here.clock()
     return about.read(lambda tx, job: Page(items=views.workers(tx, job, about.here.settings, now)))
 

@@ -115,7 +115,7 @@ async def job_logs(
     tail: Annotated[int, Query(ge=1, le=100_000)] = 10_000,
     follow: bool = False,
 ) -> StreamingResponse:
-    """The output of the workers: the last ``tail`` lines of each replica.
+    """Return the output of the workers: the last ``tail`` lines of each replica.
 
     With ``follow``, new lines are sent until the job finishes or the token ends.
     """

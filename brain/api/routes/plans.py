@@ -57,7 +57,8 @@ def plans(
     fields: Fields = "",
     sort: str = orders.PLANS.parameter,
 ) -> Response:
-    """Plans of all jobs, newest first; ``filter=state:Proposed`` lists the inbox.
+    """Return plans of all jobs, newest first; ``filter=state:Proposed`` lists those that wait for
+    approval.
 
     ``since`` and ``until`` bound the times at which plans were proposed.
     """
@@ -79,7 +80,7 @@ def plans(
     "/jobs/{job}/plans", response_model=Page[PlanView], responses=problems(errors.UnknownJob)
 )
 def plans_of(about: AboutJob) -> Response:
-    """Plans of a job, highest generation first."""
+    """Return the plans of a job, highest generation first."""
     here = about.here
     return about.read(
         lambda tx, job: Page(
@@ -126,10 +127,10 @@ def resize(about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownJob, errors.BadInput, errors.Conflict, errors.VersionMismatch),
 )
 def edit(about: AboutJob, act: Act) -> Response:
-    """Change the amounts of a job's replicas, its size or its batch; the answer is the plan that
+    """Change the amounts of a job's replicas, its size or its batch size; return the plan that
     makes the change.
 
-    The explanation's ``next_step`` tells the changes that apply now from those at the safe point.
+    The explanation's ``next_step`` says which changes apply now and which at the safe point.
     """
     wanted = asked(act.body, JobEdit, act.who)
     here, version = about.here, ""
@@ -186,7 +187,7 @@ def reject(generation: int, about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownPlan, errors.Conflict, errors.VersionMismatch),
 )
 def rollback(generation: int, about: AboutJob, act: Act) -> Response:
-    """Return to the size before the plan in force; the answer is the plan that makes the change."""
+    """Return to the size before the present plan; the answer is the plan that makes the change."""
     settings = about.here.settings
     return _decide(about, act, generation, lifecycle.rollback, settings=settings, why=True)
 
@@ -197,30 +198,30 @@ def rollback(generation: int, about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownJob),
 )
 def recommendation(about: AboutJob) -> Response:
-    """The latest decision about a job, hold or not; null before Brain's first turn with this
-    job.
+    """Return the latest decision about a job, a change or a hold; null before Brain's first
+    decision.
     """
     return about.read(lambda tx, job: tx.plans.decision(job.id))
 
 
 @router.get("/jobs/{job}/what-if", response_model=Scaling, responses=problems(errors.UnknownJob))
 def what_if(about: AboutJob) -> Response:
-    """The model's curve over the sizes that the job may have."""
+    """Return the model's predictions for the sizes that the job may have."""
     here = about.here
     return about.read(lambda tx, job: expected_scaling(tx, job, here.settings, here.clock()))
 
 
 @router.get("/jobs/{job}/model", response_model=ModelView, responses=problems(errors.UnknownJob))
 def model(about: AboutJob) -> Response:
-    """The model of how a job scales: the fit, past promises, and measurements that would help."""
+    """Return the model of how a job scales: the fit, past promises, and useful measurements."""
     here = about.here
     return about.read(lambda tx, job: views.model(tx, job, here.settings, here.clock()))
 
 
 @router.get("/models", response_model=ModelsView, responses=problems())
 def models(here: Here, who: Who) -> Response:
-    """Promised and measured throughput over all jobs, with the share of measurements within 90 %
-    bands.
+    """Compare promised and measured throughput over all jobs, with the share of measurements within
+    90 % bands.
     """
     with here.stores.transaction(read_only=True) as tx:
         return answer(views.models(tx))

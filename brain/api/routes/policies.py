@@ -22,8 +22,8 @@ router = routers.router("pools")
 
 @router.get("/pools/{pool}", response_model=PoolView, responses=problems(errors.UnknownPool))
 def pool(pool: PoolName, here: Here, who: Who) -> Response:
-    """A pool: its nodes, its policy, and the result of the latest round of the jobs that share
-    it.
+    """Return a pool: its nodes, its policy, and the result of the latest round of the jobs that
+    share it.
     """
     with here.stores.transaction(read_only=True) as tx:
         return answer(views.pool(tx, pool, here.clock()))
@@ -31,7 +31,7 @@ def pool(pool: PoolName, here: Here, who: Who) -> Response:
 
 @router.get("/policies", response_model=Page[StoredPolicy], responses=problems())
 def policies(here: Here, who: Who, page_size: PageSize = LARGEST, page_token: str = "") -> Response:
-    """The policies of all pools, by pool."""
+    """Return the policies of all pools, by pool."""
     with here.stores.transaction(read_only=True) as tx:
         found = tx.pools.policies()
     return answer(
@@ -41,7 +41,7 @@ def policies(here: Here, who: Who, page_size: PageSize = LARGEST, page_token: st
 
 @router.get("/policies/{pool}", response_model=StoredPolicy, responses=problems(errors.UnknownPool))
 def policy(pool: PoolName, here: Here, who: Who) -> Response:
-    """The policy of a pool; the ETag is its version, for ``If-Match``."""
+    """Return the policy of a pool; the ETag is its version, for ``If-Match``."""
     with here.stores.transaction(read_only=True) as tx:
         found = _found(tx, pool)
     return answer(found, etag=str(found.version))

@@ -1,4 +1,6 @@
-"""Requests that a pool's scaler takes and answers, because it has the rights in its cluster."""
+"""Requests that a pool's scaler takes and answers, because it has the permissions in its
+cluster.
+"""
 
 from contextlib import aclosing
 from typing import Annotated
@@ -25,7 +27,7 @@ router = routers.router("worlds")
     responses=problems(errors.UnknownJob, errors.BadInput, errors.Unavailable),
 )
 async def replica_pod(about: AboutJob, replica: Annotated[int, Path(ge=0)]) -> Response:
-    """The cluster's answer about a replica's pod, for an agent that was paused.
+    """Return the cluster's answer about a replica's pod, for an agent that was paused.
 
     The scaler of the job's pool asks the cluster after this request.
     """
@@ -58,7 +60,9 @@ async def scaler_requests(
     who: Who,
     wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="seconds to wait")] = 0,
 ) -> Response:
-    """Requests that no scaler has taken yet; the reader of a request answers it."""
+    """Return the requests that no scaler has taken yet; the scaler that reads a request has to
+    answer it.
+    """
     found = await here.relay.take(pool, wait, request.is_disconnected)
     response = answer(Page(items=found))
     # Documents contain the values of their environments.

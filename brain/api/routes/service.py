@@ -26,7 +26,7 @@ _PLANS = 1_000
 
 @router.get("/livez", include_in_schema=False)
 async def livez() -> Response:
-    """The process runs and its event loop turns."""
+    """Return 200 while the process runs and its event loop works."""
     return Response("ok\n", media_type="text/plain")
 
 
@@ -40,7 +40,7 @@ def readyz(here: Here, who: Who) -> Response:
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=problems(Unavailable))
 def metrics(here: Here, who: Who) -> Response:
-    """Counters and gauges in Prometheus' text format."""
+    """Return counters and gauges in Prometheus' text format."""
     with here.stores.transaction(read_only=True) as tx:
         _count(here, tx)
     here.metrics.database_bytes.set(here.stores.size_bytes())
@@ -50,7 +50,7 @@ def metrics(here: Here, who: Who) -> Response:
 
 @api.get("/health", response_model=Health, responses=problems(Unavailable))
 def health(here: Here, who: Who) -> Response:
-    """The state of the service, and the identity of the caller."""
+    """Return the state of the service, and the identity of the caller."""
     return answer(_health(here, who))
 
 

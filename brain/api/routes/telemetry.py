@@ -1,8 +1,8 @@
 """``POST /api/v1/telemetry``: a 200 answer means that the accepted samples are committed.
 
-Answered before FastAPI, so that even a batch of one sample costs little more than HTTP and the
-database do. A batch waits for no lock of decisions: it has threads and a writer of its own, and its
-transaction takes no turn among writers.
+These requests are answered before FastAPI, so that even a batch of one sample costs little more
+than HTTP and the database. A batch never waits for decisions: telemetry has separate threads and a
+separate writer.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ _LINES_OF_RECEIPT = b"".join(
     ),
 )
 def take() -> None:
-    """Store a batch; good samples are committed, bad ones come back with reasons.
+    """Store a batch; valid samples are committed, and invalid ones are returned with reasons.
 
     JSON or NDJSON, plain or ``Content-Encoding`` gzip or zstd. Repeating a batch changes nothing.
     """
@@ -72,7 +72,7 @@ def take() -> None:
 
 
 def is_for(scope: Scope) -> bool:
-    """Return True for a request that ``answer`` answers."""
+    """Return True for a request that ``answer`` handles."""
     asked = scope["type"], scope.get("path"), scope.get("method")
     return asked == ("http", _PATH, "POST")
 
@@ -92,7 +92,7 @@ async def answer(here: Context, scope: Scope, receive: Receive, send: Send) -> N
 
 
 def take_directly(here: Context, data: bytes, tell: Tell) -> bool | None:
-    """Take a request whose head is known, without ASGI; ``tell`` gets its answer once it is
+    """Handle a request with a known head, without ASGI; ``tell`` gets the answer once the batch is
     committed.
 
     Returns False for a request that has to be parsed, and None if its body is not complete yet.
@@ -111,7 +111,7 @@ def take_directly(here: Context, data: bytes, tell: Tell) -> bool | None:
 
 
 class Direct:
-    """A request without ASGI, from its whole body to its answer."""
+    """A request without ASGI, from its complete body to its answer."""
 
     __slots__ = ("_batch", "_here", "_judged", "_sender", "_taken_bytes", "_tell")
 
@@ -120,7 +120,7 @@ class Direct:
         self._taken_bytes = 0
 
     def take(self, body: bytes, token: Token) -> None:
-        """Have a batch stored, or refuse it."""
+        """Let a batch be stored, or refuse it."""
         here, sender = self._here, self._sender
         try:
             here.rates.take(sender.rate_key, sender.principal, now=here.monotonic())

@@ -1,6 +1,6 @@
 """The dashboard's built files: ``brain/_ui`` of a wheel, ``web/dist`` of a checkout.
 
-Public, because they hold nothing but code; everything they show comes through the API.
+They are public, because they contain only code; all data comes through the API.
 """
 
 from hashlib import sha256

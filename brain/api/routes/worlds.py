@@ -39,7 +39,7 @@ Known = Annotated[str | None, Header(alias="If-None-Match")]
     responses=problems(errors.UnknownJob) | {304: {"description": "unchanged"}},
 )
 async def world(about: AboutJob, token: OwnToken, wait: Wait = 0, known: Known = None) -> Response:
-    """The desired world of a job; 304 if it still matches ``If-None-Match`` after ``wait``
+    """Return the desired world of a job; 304 if it still matches ``If-None-Match`` after ``wait``
     seconds.
     """
     here = about.here
@@ -100,8 +100,8 @@ def report_replicas(about: AboutJob, act: Act) -> Response:
 async def wishes(
     pool: PoolName, here: Here, token: OwnToken, wait: Wait = 0, known: Known = None
 ) -> Response:
-    """The desired state for a scaler; 304 if it still matches ``If-None-Match`` after ``wait``
-    seconds.
+    """Return the desired state for a scaler; 304 if it still matches ``If-None-Match`` after
+    ``wait`` seconds.
     """
 
     def read() -> DesiredPool:
@@ -120,7 +120,9 @@ async def wishes(
     responses=problems(errors.UnknownJob, Unavailable),
 )
 def environment(about: AboutJob) -> Response:
-    """The job's environment with its values, files read; for the scaler alone."""
+    """Return the job's environment with its values, including those from files; only for the
+    scaler.
+    """
 
     def read(tx: Transaction, job: Job) -> dict[str, str]:
         sealed = tx.access.secrets(job.id)
@@ -142,7 +144,7 @@ def environment(about: AboutJob) -> Response:
     responses=problems(errors.UnknownJob),
 )
 def mint_agent_token(about: AboutJob, act: Act) -> Response:
-    """A token for the agents and the collector of one job; for the scaler alone."""
+    """Create a token for the agents and the collector of one job; only for the scaler."""
 
     def minted(tx: Transaction) -> NewToken:
         job, now = about.job(tx), about.here.clock()

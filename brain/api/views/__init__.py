@@ -1,4 +1,4 @@
-"""Views that the API answers with, built from the stores; reads only, decides nothing."""
+"""The views that the API returns, built from the stores; this package only reads."""
 
 from brain.api.views.conditions import memory
 from brain.api.views.fleet import nodes, plans, pool, series

@@ -1,4 +1,4 @@
-"""Conditions of a job: facts that a person should know beside the job's state."""
+"""Conditions of a job: facts that a person should know in addition to the job's state."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -58,8 +58,8 @@ def late(job: Job, ends_at: datetime | None) -> tuple[Condition, ...]:
 
 
 def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]]:
-    """Yield the nodes that a job left as sick or slow, each with the time until which it stays
-    away.
+    """Yield the nodes that a job left because they were sick or slow, each with the time until
+    which the job avoids it.
     """
     for node, last in unfit_nodes(replicas, now).items():
         if last.ended_at is not None:
@@ -68,14 +68,14 @@ def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]
 
 
 def unenforced(replicas: Iterable[Replica]) -> Iterator[tuple[str, str]]:
-    """Yield amounts that live replicas reserve without enforcement, each reason once."""
+    """Yield the amounts of live replicas that nothing enforces; each reason once."""
     live = [one for one in replicas if one.unenforced and one.state is not ReplicaState.EXITED]
     for reason in dict.fromkeys(one.unenforced for one in live):
         yield "NotEnforced", reason
 
 
 def of_object(said: Iterable[ObjectCondition]) -> Iterator[tuple[str, str]]:
-    """Yield reason and message of each condition of a job's object with an unexpected status."""
+    """Yield reason and message of each condition of a job's object whose status is a problem."""
     for one in said:
         expected = _AS_IT_SHOULD.get(one.type)
         if expected is not None and one.status is not expected:

@@ -1,4 +1,4 @@
-"""Views of jobs: as lists show them, in full, and as a scaler needs them."""
+"""Views of jobs: for lists, for a job's page, and for scalers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -142,7 +142,9 @@ def detail(tx: Transaction, one: Job, settings: Settings, now: datetime) -> JobD
 
 
 def document(job: Job) -> Mapping[str, Any]:
-    """Return the document as a person would write it, with only the names of the environment."""
+    """Return the document in the form that a person writes, with only the names of environment
+    variables.
+    """
     plain = wire.document_plain(job.document)
     return plain | {"environment": dict.fromkeys(plain.get("environment", {}), "")}
 
@@ -155,7 +157,7 @@ def wishes(
     keep_apart: bool = True,
     known: str | None = None,
 ) -> DesiredPool:
-    """Return the desired state of a pool: the worlds that its scaler should bring about.
+    """Return the desired state of a pool, which its scaler has to bring about.
 
     ``keep_apart`` is True if this machine can confine the jobs of users who are not administrators.
     ``known`` is the version that the scaler has; the answer to an unchanged version has no jobs.

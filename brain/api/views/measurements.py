@@ -72,8 +72,8 @@ class RecentMeasurements:
 
     @cached_property
     def unsure(self) -> bool:
-        """Return True if the last minute has too few samples for a decision, so that a longer
-        look is needed.
+        """Return True if the last minute has too few samples for a decision, so that more samples
+        are needed.
         """
         return bool(self._recent) and isinstance(self._lately, Undetermined)
 
@@ -126,7 +126,7 @@ class RecentMeasurements:
         return max(0.0, (now - self._newest.measured_at).total_seconds())
 
     def step_seconds(self) -> float | None:
-        """Seconds that rank 0 took per step lately."""
+        """Return the seconds per step of rank 0 in the last minute."""
         last = self._last()
         return None if last is None else last.step_seconds_mean
 
@@ -134,7 +134,7 @@ class RecentMeasurements:
         """Return the optimizer steps of the script so far: those of each world, without repeated
         ones.
 
-        ``before`` are the steps of worlds that ended, as ``TelemetryStore.last_steps`` has them.
+        ``before`` has the steps of ended worlds, from ``TelemetryStore.last_steps``.
         """
         last = self._last()
         if last is None:
@@ -148,7 +148,7 @@ class RecentMeasurements:
         return total
 
     def workers(self) -> tuple[WorkerView, ...]:
-        """Return the step time of each worker against its peers, by rank."""
+        """Return the step time of each worker and of the other workers, by rank."""
         ranks: defaultdict[int, list[ThroughputSample]] = defaultdict(list)
         for sample in self._recent:
             if sample.phase is Phase.TRAINING:

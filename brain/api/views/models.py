@@ -37,7 +37,7 @@ _WORTH_A_LINE = 0.1
 
 
 def model(tx: Transaction, job: Job, settings: Settings, now: datetime) -> ModelView:
-    """Return the fitted model of how a job scales, with the measurements that it rests on."""
+    """Return the fitted model of how a job scales, with the measurements on which it is based."""
     sight = look(tx, job, settings=settings, now=now)
     situation = situate(tx, job, sight, settings=settings, now=now)
     plans = tx.plans.of(job.id)
@@ -192,7 +192,7 @@ def _trials(model: JobModel, sizes: Iterable[int]) -> Iterable[FreeTrial]:
 
 
 def best_batch(model: JobModel, most_examples: int | None) -> BestBatch | None:
-    """Return the best batch at the present size; None if the batch must stay as it is."""
+    """Return the best batch size at the present job size; None if the batch size is fixed."""
     present = model.present
     if most_examples is None or present.noise_scale is None or present.examples_per_step is None:
         return None

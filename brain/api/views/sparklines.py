@@ -18,9 +18,10 @@ Sparkline = tuple[float | None, ...]
 
 
 class Sparklines:
-    """Sparklines with their beginnings and ends, kept for a fraction of a point's width.
+    """Sparklines of jobs with their time ranges, cached for a fraction of a point's width.
 
-    Sparklines are most of a list's cost: each rests on thousands of samples, and changes little.
+    Sparklines are the largest part of a list's cost: each needs thousands of samples, and changes
+    little.
     """
 
     def __init__(self) -> None:
@@ -29,7 +30,7 @@ class Sparklines:
     def drawn(
         self, tx: Transaction, metrics: Sequence[tuple[Job, str]], now: datetime
     ) -> Mapping[JobId, Sparkline]:
-        """Return the sparklines of jobs, each of its given metric; a job that is too young has
+        """Return the sparklines of jobs, each for its given metric; a job that is too young has
         none.
         """
         asked = {

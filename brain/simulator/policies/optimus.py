@@ -1,4 +1,6 @@
-"""Most time saved per accelerator (Peng et al., *Optimus*, EuroSys 2018), with an oracle."""
+"""Most time saved per accelerator (Peng et al., *Optimus*, EuroSys 2018), with exact remaining
+times.
+"""
 
 from collections.abc import Mapping, Sequence
 
