@@ -1,8 +1,8 @@
 """Numbers, durations and changes as people read them.
 
-Groups of three, a space before units, a true minus, an unknown value is a dash and never 0: the
-rules of the dashboard's design, for every sentence that Brain writes. Spaces are plain, because
-programs read these sentences, too; a screen may show other ones.
+Every sentence that Brain writes follows these rules: digits in groups of three, a space before
+units, a true minus sign, and a dash (not 0) for an unknown value. Spaces are ordinary ones, because
+programs read these sentences, too; the dashboard may replace them.
 """
 
 import math
@@ -103,7 +103,7 @@ def duration(seconds: float | None) -> str:
 
 
 def resize(before: int, after: int) -> str:
-    """Return a change of size in words, also if there is none.
+    """Return a phrase on a change of size, even if there is no change.
 
     >>> resize(1, 2), resize(1, 1)
     ('1 → 2 replicas', '1 replica stays')
@@ -176,7 +176,9 @@ def plan_change(plan: ScalePlan) -> str:
 
 
 def reallocated(before: Allocation, after: Allocation, *, each: str = "") -> str:
-    """Return a change of roles and reserved amounts; ``each`` marks amounts of all replicas."""
+    """Return a phrase on a change of roles and reserved amounts; ``each`` marks amounts of all
+    replicas.
+    """
     workers = amounts(before.resources, after.resources)
     alike = all(_as_workers(role, before, after) for role, _ in after.roles)
     said = f"{workers}{each}" if alike else f"worker {workers}"

@@ -2,7 +2,7 @@
 
 Messages between programs tolerate unknown fields and carry ``v``. Documents and requests that
 people write may not have unknown fields; errors name the nearest known one. Keys of documents are
-camelCase, as in the ElasticJob that they map to. Everything else is snake_case.
+camelCase, like those of an ElasticJob. Everything else is snake_case.
 """
 
 import json
@@ -119,7 +119,9 @@ def check_version(v: int, *, sender: str = "the sender") -> None:
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A batch of samples; each is parsed by itself, so that a bad one harms no other."""
+    """A batch of samples; each is parsed separately, so that an invalid one does not affect the
+    others.
+    """
 
     v: int
     sent_at: datetime
@@ -127,7 +129,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 class Lines(Envelope, frozen=True):
-    """A batch whose samples are lines: each may be anything, even no JSON."""
+    """A batch whose samples are lines, each of which may be anything, even invalid JSON."""
 
 
 class _Kind(msgspec.Struct):
@@ -194,7 +196,7 @@ def decode_sample(data: bytes | msgspec.Raw) -> Sample:
 
 
 def decode_alike(lines: Sequence[bytes | msgspec.Raw]) -> Sequence[Sample] | None:
-    """Parse samples of one kind together, for half of the cost; None if they are not all ordinary.
+    """Parse samples of one kind together, at half the cost; None if they are not all ordinary.
 
     Each line is JSON. ``decode_sample`` gives the same samples, or says what is wrong with each.
     """
@@ -353,7 +355,7 @@ def _refuse_shorthand(data: object) -> None:
 
 
 def document_plain(document: JobDocument) -> dict[str, Any]:
-    """Return the document as a person would write it; ``job_document`` parses the result."""
+    """Return the document in the form that a person writes; ``job_document`` parses the result."""
     return _camel(plain(document), JobDocument)  # type: ignore[no-any-return]
 
 

@@ -39,7 +39,7 @@ class Metrics:
         )
         self.memory_off = self._gauge(
             "memory_off",
-            "1 if a job has no RAM checkpoint although it asks for one",
+            "1 if a job requests a RAM checkpoint but has none",
             ["job", "name"],
         )
         self.memory_lasts_seconds = self._gauge(

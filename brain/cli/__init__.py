@@ -30,7 +30,7 @@ COMMANDS = {
     ),
     "wait": ("brain.cli.jobs:wait", "Wait until a job or its plan reaches a state."),
     "logs": ("brain.cli.jobs:logs", "Print the output of the workers."),
-    "resize": ("brain.cli.plans:resize", "Ask for another number of replicas."),
+    "resize": ("brain.cli.plans:resize", "Request another number of replicas."),
     "edit": ("brain.cli.plans:edit", "Change what each replica of a job reserves."),
     "plans": ("brain.cli.plans:plans", "List plans, or those of one job."),
     "approve": ("brain.cli.plans:approve", "Approve a plan."),

@@ -169,7 +169,7 @@ def still_to_come(
     if found.known and not usual.known and job.document.optimize_mode is OptimizeMode.CLUSTER:
         return found
     untested = replace(
-        by_age, basis=(f"{_AGAIN}: no earlier run shows whether declarations are true")
+        by_age, basis=(f"{_AGAIN}: no earlier run shows whether declarations are right")
     )
     return min(found, usual if usual.known else untested, key=lambda one: one.seconds)
 

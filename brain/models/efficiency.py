@@ -55,7 +55,7 @@ def noise_scale(square: float, variance: float, batch: float) -> float:
         raise Undetermined("gradient statistics are not finite", code="no-noise-scale")
     if square <= 0 or variance < 0:
         raise Undetermined(
-            "the mean gradient cannot be told from noise; measure more sampled steps",
+            "the mean gradient cannot be distinguished from noise; measure more sampled steps",
             code="no-noise-scale",
         )
     return batch * variance / square

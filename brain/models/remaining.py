@@ -162,11 +162,12 @@ def remaining(
     if done >= declared:
         return _as_long_again(elapsed_seconds, "the run exceeds its declaration")
     if not (trusted or proved(ratios)):
-        why = "declarations were off by more than twice" if ratios else "no declaration was tested"
+        wrong = "earlier declarations were wrong by more than a factor of two"
+        why = wrong if ratios else "no declaration was tested"
         return _as_long_again(elapsed_seconds, why)
     if not (math.isfinite(work_per_second) and work_per_second > 0):
         return _as_long_again(elapsed_seconds, "no progress was measured")
-    basis = "as declared; earlier declarations were true" if ratios else "as declared"
+    basis = "as declared; earlier declarations were right" if ratios else "as declared"
     return _until(declared, _deviation(ratios), done, work_per_second, basis)
 
 
@@ -214,7 +215,7 @@ def as_usual(
     work, deviation = found
     if done >= work:
         return _as_long_again(elapsed_seconds, "the run exceeds the usual work of earlier runs")
-    basis = "as much work as runs of its script came to"
+    basis = "as much work as earlier runs of its script did"
     return _until(work, deviation, done, work_per_second, basis)
 
 

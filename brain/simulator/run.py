@@ -47,7 +47,7 @@ class PolicyOutcome:
 
 
 class Governor(Protocol):
-    """Decides the placement of jobs."""
+    """The code that decides the placement of jobs."""
 
     def govern(self, happenings: Sequence[SimulatedEvent], stopwatch: Stopwatch) -> Governed:
         """Change placements in the world, given the latest events."""
@@ -61,7 +61,7 @@ class Direct:
         self._world, self._policy = world, policy
 
     def govern(self, happenings: Sequence[SimulatedEvent], stopwatch: Stopwatch) -> Governed:
-        """Ask the policy and carry out its answer: first jobs stop or move, then jobs start."""
+        """Call the policy and carry out its answer: first jobs stop or move, then jobs start."""
         world = self._world
         contenders = [self._contender(run) for run in world.present]
         began = stopwatch()

@@ -1,8 +1,8 @@
 """Brain in the loop: its own ``cycle.turn`` on in-memory stores, in virtual time.
 
-The module does the work of a scaler and of coordinators: it reads the desired world of each job,
-takes nodes for it, and reports replicas, worlds and samples by the same functions that the routes
-call.
+The module simulates the scaler and the coordinators: it reads the desired world of each job,
+assigns nodes to it, and reports replicas, worlds and samples through the same functions that the
+routes call.
 """
 
 import math
@@ -68,7 +68,7 @@ _SHARES = np.linspace(0.005, 0.995, 100)
 
 @dataclass(slots=True)
 class KnownJob:
-    """The state that coordinator and scaler have of one job."""
+    """What coordinator and scaler know about one job."""
 
     id: JobId
     run: SimulatedJob
@@ -380,8 +380,8 @@ def document_of(run: SimulatedJob, mode: OptimizeMode, holds: int) -> JobDocumen
 
 
 def steps_of(run: SimulatedJob) -> int:
-    """Return the optimizer steps of the whole run with its batch; examples of larger batches are
-    worth less.
+    """Return the optimizer steps of the whole run with its batch size; examples of larger batches
+    count less.
     """
     batch, application = run.batch, run.application
     noises = [application.noise(float(share), batch) for share in _SHARES]

@@ -65,7 +65,7 @@ class Spec:
 
     @property
     def largest(self) -> int:
-        """Return the accelerators of the kind that has most of them."""
+        """Return the number of accelerators of the most frequent kind."""
         return max(kind.count * kind.gpus for kind in self.nodes.values())
 
     @property

@@ -7,9 +7,9 @@ application:
     scalability[-KIND].csv    num_nodes, num_replicas, local_bsz, step_time, sync_time
     validation-BATCH.csv      a row per epoch: progress, iteration, grad_sqr, grad_var
 
-``benchmarks/jct`` reads the same tables with the interpolation of the published simulators. Here a
-placement stands for all orders of its nodes, and missing measurements are interpolated in
-logarithms.
+``benchmarks/jct`` reads the same tables with the interpolation of the published simulators. This
+module treats placements that differ only in the order of nodes as equal, and interpolates missing
+measurements in logarithms.
 """
 
 import csv
@@ -46,8 +46,8 @@ class Timetable:
     _surfaces: tuple[LinearNDInterpolator, NearestNDInterpolator] | None = None
 
     def at(self, shape: Shape, local: int) -> _Times:
-        """Return step and synchronisation seconds; local batches beyond the measured ones count
-        as the last.
+        """Return step and synchronisation seconds; local batch sizes beyond the measured ones use
+        the last one.
         """
         key = tuple(sorted(shape, reverse=True)), local
         if key not in self._found:
@@ -101,7 +101,7 @@ class Measured:
         return int(self.times[device.name].rows[:, 2].max())
 
     def noise(self, share: float, batch: int) -> float:
-        """Return the gradient noise scale, as measured with the nearest batch."""
+        """Return the gradient noise scale that was measured with the nearest batch size."""
         nearest = min(self._batches, key=lambda known: abs(math.log(known / batch)))
         noises = self.noises[nearest]
         return float(noises[min(int(share * len(noises)), len(noises) - 1)])

@@ -24,7 +24,7 @@ _SAMPLED_STEPS, _SAMPLED_SECONDS = 16.0, 0.1
 
 
 class Telling:
-    """The probes of one job: windows of steps, with the scatter of real measurements."""
+    """The simulated probes of one job: windows of steps, with the scatter of real measurements."""
 
     def __init__(self, generator: np.random.Generator, noise: float) -> None:
         self._generator, self._noise = generator, noise

@@ -101,7 +101,7 @@ def read_workload(
         if recurring and not arrival.submitted_as:
             arrival = replace(arrival, submitted_as=arrival.application)
         if arrival.name in found:
-            raise reader.bad("name", "names two jobs; give each its own")
+            raise reader.bad("name", "is the name of two jobs; give each job its own name")
         found[arrival.name] = arrival
         if len(found) > MOST_JOBS:
             raise TooLarge(f"the workload has more than {MOST_JOBS} jobs; split it")
@@ -295,5 +295,5 @@ def _check_batch(row: _Row, batch: int, application: Application) -> None:
 
 
 def known() -> Iterator[tuple[str, str]]:
-    """Yield the columns with their content, for documentation."""
+    """Yield the columns with their descriptions, for documentation."""
     return iter(COLUMNS.items())

@@ -1,4 +1,4 @@
-"""Nodes and jobs at one virtual instant, and their changes over time.
+"""Nodes and jobs at one virtual time, and their changes over time.
 
 A job works while it is placed and its last restart is over; during a restart it holds its
 accelerators without using them. A planned change happens at a safe point and loses no work; a lost
@@ -116,7 +116,9 @@ class Governed(NamedTuple):
 
 
 class SimulatedCluster:
-    """The cluster. ``advance`` lets time pass, ``place`` changes the placement of jobs."""
+    """The simulated cluster: ``advance`` lets time pass, ``place`` changes the placement of
+    jobs.
+    """
 
     def __init__(
         self,
@@ -187,7 +189,7 @@ class SimulatedCluster:
         )
 
     def slowness(self, run: SimulatedJob) -> float:
-        """Return the factor on the step time of a job: all ranks wait for the slowest node."""
+        """Return the factor on a job's step time, because all ranks wait for the slowest node."""
         return max((self.nodes[node].slowness for node in run.placement), default=1.0)
 
     def place(self, run: SimulatedJob, placement: Placement) -> None:

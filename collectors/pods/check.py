@@ -1,7 +1,7 @@
-"""Find out what this collector lacks in a cluster, for ``brain doctor --cluster``.
+"""Finds out what this collector lacks in a cluster, for ``brain doctor --cluster``.
 
-Each finding is one line of JSON. The API server itself tells about rights (access reviews), for the
-account that asks or for a named account. The operator's own check covers kinds and nodes.
+Each finding is one line of JSON. The API server itself answers about permissions (access reviews),
+for the calling account or for a named one. The operator's own check covers kinds and nodes.
 """
 
 import json
@@ -69,12 +69,12 @@ async def _rights(door: Door, namespaces: Sequence[str], user: str | None) -> li
             if await _may(door, wanted | ({"namespace": namespace} if namespace else {}), user):
                 continue
             right = f"{verb} {resource}" + (f".{group}" if group else "")
-            said = (f"the collector lacks the right to {right}") + (
+            said = (f"the collector lacks the permission to {right}") + (
                 f" in {namespace}" if namespace else ""
             )
             found.append(Finding("bad" if needed else "note", said, REMEDIES[source]))
     return found or [
-        Finding("ok", f"{user or 'this account'} has all rights that the collector needs")
+        Finding("ok", f"{user or 'this account'} has all permissions that the collector needs")
     ]
 
 

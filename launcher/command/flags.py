@@ -187,7 +187,7 @@ OURS = (
 
 #: Flags of torchrun that have no effect here, with their default and the reason.
 IDLE_TORCHRUN: Mapping[str, tuple[Any, str]] = {
-    "monitor_interval": (0.1, "has no effect: brain-run learns of exits without polling"),
+    "monitor_interval": (0.1, "has no effect: brain-run is notified of exits and does not poll"),
 }
 
 
@@ -326,7 +326,7 @@ def warnings(options: Mapping[str, Any]) -> list[str]:
         for dest, (default, why) in IDLE_TORCHRUN.items()
     }
     if options.get("run_path"):
-        no_fork = "has no effect: workers are programs, --run-path runs in a fresh Python"
+        no_fork = "has no effect: each worker is a program, and --run-path starts a fresh Python"
         reasons["start_method"] = ("--start-method", "spawn", no_fork)
     said = [
         f"{name} {why}"

@@ -52,7 +52,7 @@ class Names:
         sys.addaudithook(hook)
         sys.audit("brain.shim")
         if not heard:
-            raise RuntimeError("another audit hook forbids ours")
+            raise RuntimeError("another audit hook forbids Brain's")
 
     def wait_for_previous(self, path: str) -> None:
         """Wait until the previous save of the series is on storage, and raise its error, so that at

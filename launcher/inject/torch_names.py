@@ -36,9 +36,9 @@ _C10D, _OPTIMIZER = "torch.distributed.distributed_c10d", "torch.optim.optimizer
 _DATA, _STATE_DICT = "torch.utils.data.dataloader", "torch.distributed.checkpoint.state_dict"
 _EARLY = "a worker that is started ahead waits as it imports torch"
 _RANDOM = "forked workers would draw the same random numbers"
-_HANG = "a group that goes right after its last use may hang"
+_HANG = "a process group that is destroyed right after its last use may hang"
 _BLIND = "the probe sees no steps"
-_COPIES = "storage is waited for in each save"
+_COPIES = "each save waits for storage"
 
 NAMES = (
     Name("torch", "default_generator.seed", "random numbers", _RANDOM, True),
@@ -73,7 +73,7 @@ NAMES = (
     Name(
         "torch.distributed.rpc.api",
         "_is_current_rpc_agent_set",
-        *("probe", "workers that meet by RPC alone seem to be copies", False),
+        *("probe", "workers that communicate only by RPC look like independent copies", False),
     ),
     Name(
         _STATE_DICT,

@@ -301,7 +301,8 @@ def _repair_in(directory: Path, say: Callable[[str], None]) -> None:
         if keep.exists():
             os.replace(keep, entry)
             say(
-                f"{entry} was not on storage when the machine went down; the save before it is back"
+                f"{entry} was not on storage when the machine went down; "
+                "the save before it was restored"
             )
         else:
             entry.unlink()

@@ -100,7 +100,7 @@ class Slot:
             while left:
                 sent = os.sendfile(target, source, at, min(left, _CHUNK_BYTES))
                 if sent == 0:
-                    raise OSError(errno.EIO, "the memory ends too early")
+                    raise OSError(errno.EIO, "the memory has fewer bytes than the file")
                 at, left = at + sent, left - sent
             os.ftruncate(target, seen.st_size)
             os.fchmod(target, stat.S_IMODE(seen.st_mode))

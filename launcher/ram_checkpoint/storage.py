@@ -84,7 +84,7 @@ class StepStorage:
         gathering = self._gathering
         if gathering is None or time.time() - _changed_at(gathering) < STUCK_SECONDS:
             return ""
-        return f"{gathering}: the pieces of other agents did not come"
+        return f"{gathering}: the pieces of other agents did not arrive"
 
     def _stored(self, part: StepPart) -> bool:
         return (self._steps / str(part.key) / f"stored-{part.rank}").exists()

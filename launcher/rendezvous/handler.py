@@ -186,7 +186,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
                 store.wait([key], timedelta(seconds=_LOOK_SECONDS))
             except RuntimeError as late:  # torch's time-outs and broken connections
                 if turn.over or time.monotonic() > until:
-                    raise _Gone(f"not all agents came: {late}") from late
+                    raise _Gone(f"not all agents arrived: {late}") from late
             else:
                 return
 

@@ -257,7 +257,7 @@ def found(listing: Listing, prometheus: Listing | None = None) -> dict[str, tupl
 
 def test_the_check_names_a_missing_right_and_its_remedy():
     level, remedy = found(Listing(INSTALLED, denied=["pods"]))[
-        "the collector lacks the right to list pods"
+        "the collector lacks the permission to list pods"
     ]
 
     assert (level, "grant `list` on pods" in remedy) == ("bad", True)

@@ -75,7 +75,7 @@ def test_who_may_do_everything_lacks_nothing(anywhere: Ground):
     found = list(rights.examine(door(anywhere), RightsQuestion()))
 
     assert [(each.level, each.what) for each in found] == [
-        ("ok", "this account has all rights that the operator needs")
+        ("ok", "this account has all permissions that the operator needs")
     ]
 
 
@@ -88,7 +88,7 @@ def test_a_missing_verb_is_named_with_why_and_the_remedy(server: Server):
         "kubectl apply -n team -f deploy/kustomize/namespaced/jobs/rbac.yaml"
     ]
     assert found[0].what.startswith(
-        "the operator lacks the right to patch pods in team; it creates and deletes the pods"
+        "the operator lacks the permission to patch pods in team; it creates and deletes the pods"
     )
 
 
@@ -167,8 +167,8 @@ def test_both_programs_are_asked(server: Server):
     found = [each for each in examine_cluster(Asked(kubeconfig=str(server.kubeconfig)))]
 
     said = " ".join(each.what for each in found if each.level == "bad")
-    assert "the operator lacks the right to list nodes" in said
-    assert "the collector lacks the right to list nodes" in said
+    assert "the operator lacks the permission to list nodes" in said
+    assert "the collector lacks the permission to list nodes" in said
 
 
 def test_the_collector_reads_what_an_api_server_lists(anywhere: Ground):

@@ -141,7 +141,7 @@ def test_a_torch_that_cannot_be_asked_is_taken_for_the_newest_known(
     interpreter = fake_torch(tmp_path, "9.1.0", answer)
     known = description.torchrun_of(interpreter, {"XDG_CACHE_HOME": str(tmp_path)})
     assert known.flags == TORCHRUN.flags
-    assert "torch 9.1.0 could not be asked" in known.note
+    assert "torch 9.1.0 did not answer" in known.note
 
 
 def test_without_torch_the_newest_known_flags_are_taken_and_said(tmp_path: Path) -> None:

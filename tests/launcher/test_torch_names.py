@@ -110,7 +110,7 @@ def test_a_part_that_alone_misses_a_name_is_told_and_workers_are_forked(tmp_path
     ended = run(tmp_path, other=other)
     assert ended.returncode == 0, ended.stderr
     (told,) = lines_of_ours(ended)
-    assert "workers that meet by RPC alone seem to be copies" in told
+    assert "workers that communicate only by RPC look like independent copies" in told
     assert ended.stdout == "trained 3 of 2 forked\n" * 2
 
 

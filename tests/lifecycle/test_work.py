@@ -81,7 +81,7 @@ def test_a_run_without_declaration_is_as_long_as_the_runs_of_its_script_before()
 
     laptop.turn()
 
-    assert "as much work as runs of its script came to" in rest(laptop)
+    assert "as much work as earlier runs of its script did" in rest(laptop)
     sight = laptop.sight
     with laptop.transaction() as (tx, job):
         worlds, past = tx.worlds.of(job.id), earlier_runs(tx, job)
@@ -117,7 +117,7 @@ def test_declarations_of_a_script_count_whatever_its_runs_are_called():
 
     laptop.turn()
 
-    assert "earlier declarations were true" in rest(laptop)
+    assert "earlier declarations were right" in rest(laptop)
 
 
 def test_epochs_mean_nothing_before_a_run_told_how_long_they_are():
@@ -133,7 +133,7 @@ def test_epochs_are_believed_once_two_runs_agreed_how_long_they_are():
 
     laptop.turn()
 
-    assert "earlier declarations were true" in rest(laptop)
+    assert "earlier declarations were right" in rest(laptop)
     with laptop.transaction() as (tx, job):
         said = promised_work(job, earlier_runs(tx, job))
     assert said is not None
@@ -156,7 +156,7 @@ def test_a_script_whose_declarations_proved_true_is_believed():
 
     laptop.turn()
 
-    assert "earlier declarations were true" in rest(laptop)
+    assert "earlier declarations were right" in rest(laptop)
 
 
 def test_a_script_whose_declarations_proved_false_is_expected_to_go_on_as_long_as_it_did():
@@ -164,7 +164,7 @@ def test_a_script_whose_declarations_proved_false_is_expected_to_go_on_as_long_a
 
     laptop.turn()
 
-    assert "off by more than twice" in rest(laptop)
+    assert "wrong by more than a factor of two" in rest(laptop)
 
 
 def test_a_first_run_inherits_nothing():

@@ -95,7 +95,7 @@ def test_more_workers_make_no_more_windows() -> None:
 
 
 def test_noise_without_signal_is_no_scale() -> None:
-    with pytest.raises(Undetermined, match="cannot be told from noise"):
+    with pytest.raises(Undetermined, match="cannot be distinguished from noise"):
         _ = GradientSums().with_samples(windows(60, scale=1e6, seed=3)).scale
 
 

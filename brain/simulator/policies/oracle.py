@@ -1,8 +1,8 @@
-"""Brain's own division with perfect knowledge, which shows the gain of perfect models.
+"""Brain's own division with perfect knowledge, which shows how much better models could still help.
 
-The policy knows the time left of each job at every size and on every kind of node, on the fewest
-nodes. It measures nothing, and no guard or approval delays a change. It is not a bound: a division
-that looks only at the present moment can be unlucky.
+The policy knows the time left of each job at every size and on every kind of node, if the job runs
+on the fewest nodes. It measures nothing, and no guard or approval delays a change. It is not the
+best possible policy, because it considers only the present moment.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _SIZES = 40
 
 
 class Oracle:
-    """``allocate`` on the true curves; begins each round with the prices of the last."""
+    """Runs ``allocate`` on the true curves; each round begins with the prices of the last."""
 
     def __init__(self) -> None:
         self._prices: Prices | None = None

@@ -1,4 +1,4 @@
-"""The input of a policy in a round, and the packing of whole jobs."""
+"""The input of a policy in a round, and the placement of whole jobs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Contender:
 
 
 class RoundPolicy(Protocol):
-    """Decides a whole round."""
+    """A policy that decides about all jobs in each round."""
 
     def allot(
         self, jobs: Sequence[Contender], machines: Sequence[UsableNode]
@@ -36,7 +36,7 @@ class RoundPolicy(Protocol):
 
 
 class FreeCapacity:
-    """Free accelerators by kind of node, while a round is composed."""
+    """The free accelerators by kind of node, while a round is being decided."""
 
     def __init__(self, machines: Sequence[UsableNode]) -> None:
         self._kind = {machine.index: machine.kind for machine in machines}
@@ -44,7 +44,7 @@ class FreeCapacity:
         self._free = of_kind(machines, free)
 
     def keep(self, placement: Placement) -> bool:
-        """Take a job's present nodes; return False if one of them is gone or full."""
+        """Keep a job on its present nodes; return False if one of them is gone or full."""
         if not placement or any(node not in self._kind for node in placement):
             return False
         free = self._free[self._kind[placement[0]]]
@@ -54,7 +54,9 @@ class FreeCapacity:
         return True
 
     def take(self, wanted: int, kind: str | None = None) -> Placement | None:
-        """Take ``wanted`` accelerators of the first kind, by the order of nodes, with enough."""
+        """Take ``wanted`` accelerators of the first kind (in the order of nodes) that has
+        enough.
+        """
         for name, free in self._free.items():
             if kind in (None, name):
                 found = place(free, wanted)

@@ -12,9 +12,9 @@ THRESHOLD = 16 * 3600.0
 class Tiresias:
     """Discretised two-dimensional least attained service, without knowledge of durations.
 
-    A job that has held less than ``THRESHOLD`` goes before jobs that have held more; within a queue
-    jobs go in the order of arrival. Jobs have the requested size, and stop for jobs that go before
-    them.
+    A job that has used less than ``THRESHOLD`` precedes jobs that have used more; within a queue,
+    jobs are sorted by arrival. Jobs have the requested size, and are stopped if a preceding job
+    needs their accelerators.
     """
 
     def allot(

@@ -4,8 +4,8 @@
     past        the stores as they were at a time, in memory
     decisions   each recorded decision, the other one, and the expected difference
 
-Every decision is repeated on the past as it really was. The consequences of a different decision
-were never measured, so a difference counts only until the next recorded change.
+Every decision is repeated on the recorded past. The consequences of a different decision were never
+measured, so a difference is computed only until the next recorded change.
 """
 
 from brain.simulator.replay.decisions import Replayed, ReplayVerdict, Support, Tally, replay, tally

@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 
 class ReplayVerdict(StrEnum):
-    """The result of repeating a decision."""
+    """The result of repeating one decision."""
 
     SAME = "same"
     DIFFERENT = "different"
@@ -51,7 +51,7 @@ class Support:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """A recorded decision with the other one."""
+    """A recorded decision, and the decision of the replay."""
 
     decision: RecordedDecision
     verdict: ReplayVerdict
@@ -281,7 +281,7 @@ def _width(prediction: Prediction) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """A replay in one row."""
+    """The totals of a replay."""
 
     decisions: int
     same: int
@@ -295,7 +295,7 @@ class Tally:
 
 
 def tally(replayed: Sequence[Replayed]) -> Tally:
-    """Add up a replay; a time that several decisions cover counts for the first of them."""
+    """Add up a replay; if several decisions cover a time, it is counted for the first of them."""
     by_verdict = Counter(one.verdict for one in replayed)
     known = [
         one for one in replayed if one.verdict is ReplayVerdict.DIFFERENT and one.gain is not None

@@ -1,7 +1,7 @@
-"""The stores as they were before a time, without later knowledge.
+"""The stores as they were at an earlier time, without later data.
 
-A cut is a position in the order of events, because ids rise in the order of commits. Of all events
-of one turn, only those before a decision are in that decision's past.
+A *cut* is a position in the order of events; event ids increase in the order of commits. So of all
+events of one turn, only those before a decision belong to the past of this decision.
 
 The order of events is the cut, because ids rise in the order of commits. So, of everything that
 happened within one turn, only the part before a decision is in that decision's past.
@@ -47,7 +47,7 @@ class PastEvidence(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """A place between two events."""
+    """A position between two events."""
 
     #: First event id that is not in the past.
     before: int
@@ -82,7 +82,7 @@ def past(
 
 
 def job_then(record: Record, cut: Cut) -> Job:
-    """Return a job as it stood at a cut."""
+    """Return a job as it was at a cut."""
     moves = [(e, _STATES[e.kind]) for e in _until(record.events, cut) if e.kind in _STATES]
     told = [e for e in _until(record.events, cut) if e.kind in _ADVISING]
     state = moves[-1][1] if moves else JobState.QUEUED
@@ -115,7 +115,9 @@ def _amounts(record: Record, cut: Cut) -> Resources | None:
 
 
 def plans_then(record: Record, cut: Cut) -> Iterator[ScalePlan]:
-    """Yield the plans that existed at a cut, in their state then, lowest generation first."""
+    """Yield the plans that existed at a cut, in their state at that time, lowest generation
+    first.
+    """
     states: dict[int, tuple[PlanState, datetime]] = {}
     for event in _until(record.events, cut):
         if event.kind in _PLANS and event.subject is not None:
@@ -146,8 +148,8 @@ def worlds_then(record: Record, cut: Cut) -> Iterator[World]:
 
 
 def replicas_then(record: Record, cut: Cut) -> Iterator[Replica]:
-    """Yield the replicas that had started at a cut, with the amounts that they were to reserve
-    then.
+    """Yield the replicas that had started at a cut, with the amounts that they should reserve at
+    that time.
     """
     had, amounts = _Had(record, cut), _amounts(record, cut) or record.job.document.resources
     for replica in record.replicas:
@@ -241,7 +243,7 @@ def _samples(
 def like(
     point: Point, world: World, job: JobId, at: datetime, settings: Settings
 ) -> Iterator[ThroughputSample]:
-    """Yield samples from which ``measure`` makes this point."""
+    """Yield samples from which ``measure`` computes this point."""
     steps = max(1, -(-settings.minimum_steps // MINIMUM_WINDOWS))
     local = None
     if point.examples_per_step is not None:

@@ -1,4 +1,4 @@
-"""Policies of other systems on a recorded moment: one round over the jobs of that time."""
+"""Policies of other systems at a recorded moment: one round over the jobs of that time."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,9 +24,8 @@ _LEAST_SECONDS = 600.0
 def allotted(policy: str, recording: Recording, job: JobId, cut: Cut) -> int:
     """Return the replicas that a policy would give a job at a cut; 0 if the job would wait.
 
-    Nodes count with their accelerators, or with their cores if they have none. A replica counts
-    with the accelerators or cores that it reserves; jobs with unequal replicas are packed as if
-    these were equal.
+    The capacity of a node is its accelerators, or its cores if it has none. A replica needs the
+    accelerators or cores that it reserves; unequal replicas of a job are treated as equal.
     """
     pool = next(record.job.pool for record in recording.jobs if record.job.id == job)
     nodes = [node for node in recording.nodes if node.pool == pool and node.schedulable]

@@ -1,4 +1,4 @@
-"""The record of jobs since a time, as far as the stores still keep it."""
+"""The record of jobs since a time, as far as the stores still have it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +53,7 @@ class Record:
         return there[0].replicas if there else self.job.document.replicas.first
 
     def until(self, at: datetime, now: datetime) -> datetime:
-        """Return when the size of an instant ended: with the next world, or with the job."""
+        """Return when the size at a given time ended: with the next world, or with the job."""
         later = [world.formed_at for world in self.worlds if world.formed_at > at]
         return min(later, default=self.job.finished_at or now)
 

@@ -1,4 +1,4 @@
-"""A page that shows simulations: one file with everything in it, in the look of the dashboard."""
+"""A page that shows simulations: one file with all data, in the style of the dashboard."""
 
 from brain.simulator.report.page import page
 

@@ -68,7 +68,7 @@ def path(points: Sequence[tuple[float, float]], kind: str) -> str:
 
 
 def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Points of a line that keeps its height until the next one."""
+    """Return the points of a step line, which keeps its height until the next point."""
     drawn = list(points[:1])
     for (_, before), (x, y) in itertools.pairwise(points):
         drawn += [(x, before), (x, y)]
@@ -138,7 +138,8 @@ def span_axis(frame: Frame, low: float, high: float) -> tuple[Scale, list[str]]:
 
 
 def clock(seconds: float, step: float | None = None) -> str:
-    """Format a duration in the largest unit in which ``step``, or the duration itself, is whole.
+    """Format a duration in the largest unit in which ``step``, or the duration itself, is a whole
+    number.
 
     >>> clock(0), clock(90), clock(7200), clock(259200), clock(7200, 1200)
     ('0', '90 s', '2 h', '3 d', '120 min')

@@ -54,7 +54,7 @@ def completion(outcomes: Sequence[PolicyOutcome]) -> str:
 
 
 def use(outcome: PolicyOutcome, until: float) -> str:
-    """Return a plot of accelerators held and accelerators that trained, over time."""
+    """Return a plot of the accelerators that jobs held and that trained, over time."""
     frame = Frame(width=1120, height=130)
     capacity = outcome.spec.accelerators
     x, parts = time_axis(frame, until)

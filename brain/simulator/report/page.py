@@ -1,4 +1,4 @@
-"""The page: the simulation, its measures side by side, and the pictures."""
+"""The page: the simulation, a table of its measures, and the plots."""
 
 from collections.abc import Callable, Sequence
 from html import escape

@@ -80,7 +80,7 @@ def torchrun_of(interpreter: str, environment: Mapping[str, str]) -> Torchrun:
         said = _ask(interpreter)
         known = _read(said)
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as failed:
-        return _noted(newest, f"torch {torch.version} could not be asked: {failed}")
+        return _noted(newest, f"torch {torch.version} did not answer: {failed}")
     _remember(cached, said)
     return known
 

@@ -53,7 +53,7 @@ def examine(cluster: Cluster, asking: RightsQuestion) -> Iterator[Finding]:
                     yield _finding(right, resource, lacking, namespace, asking)
     if not missing:
         who = asking.user or "this account"
-        yield Finding("ok", f"{who} has all rights that the operator needs")
+        yield Finding("ok", f"{who} has all permissions that the operator needs")
 
 
 def places(right: Right, asking: RightsQuestion) -> Sequence[str]:
@@ -81,7 +81,9 @@ def _finding(
 ) -> Finding:
     full = f"{resource}.{right.group}" if right.group else resource
     where = f" in {namespace}" if namespace else ""
-    said = f"the operator lacks the right to {', '.join(lacking)} {full}{where}; it {right.why}"
+    said = (
+        f"the operator lacks the permission to {', '.join(lacking)} {full}{where}; it {right.why}"
+    )
     optional = right.group in _OPTIONAL
     return Finding("note" if optional else "bad", said, remedy(right.scope, namespace, asking))
 
