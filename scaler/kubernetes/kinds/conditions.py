@@ -6,56 +6,58 @@ from enum import StrEnum
 class JobCondition(StrEnum):
     """Conditions of an ElasticJob; each carries ``observedGeneration``."""
 
-    #: The spec can be used, and Brain knows the job. False: the message says what to change.
+    #: True: the spec is valid, and Brain knows the job. False: the message says what to change.
     ACCEPTED = "Accepted"
-    #: Every field does what it says. False: the message lists those that do not, and why.
+    #: True: every field has its effect. False: the message lists the fields without effect, and
+    #: why.
     HONOURED = "Honoured"
-    #: The nodes that exist, empty, could hold the job. Unknown: pods ask for nodes that may come.
-    #: False: none came, and it can never run as it is.
+    #: True: the existing nodes could hold the job if they were empty. Unknown: pods request nodes
+    #: that may be added. False: no nodes were added, so the job can never run in its present form.
     FEASIBLE = "Feasible"
-    #: Kueue admits the job at its size; only jobs in a queue have it. False: the message has
-    #: Kueue's words, and how many replicas it admits.
+    #: True: Kueue admits the job at its size. Only jobs in a queue have this condition. False: the
+    #: message quotes Kueue, and says how many replicas it admits.
     ADMITTED = "Admitted"
-    #: The gang holds its resources.
+    #: True: all pods of the gang have their resources.
     SCHEDULED = "Scheduled"
-    #: A world trains.
+    #: True: a world trains.
     RUNNING = "Running"
-    #: A plan changes the size.
+    #: True: a plan is changing the size.
     SCALING = "Scaling"
     #: The size differs from `replicas`. The message names the plan that set the size, and the
     #: command that restores the size in `replicas`: an edit to the same number changes nothing.
     SIZE_DIFFERS = "SizeDiffers"
-    #: Somebody asked for a size, and no Brain answers: the operator asks again.
+    #: True: somebody requested a size, and no Brain answers; the operator sends the request again.
     RESIZE_WAITING = "ResizeWaiting"
-    #: Fewer of its pods are ready, or train, than are desired.
+    #: True: fewer pods are ready, or train, than desired.
     DEGRADED = "Degraded"
-    #: Each replica reserves the amounts of the applied plan. False: the message names the replicas
-    #: that do not, and why.
+    #: True: each replica reserves the amounts of the applied plan. False: the message names the
+    #: other replicas, and why.
     RESERVED = "Reserved"
-    #: The job was stopped, until somebody resumes it.
+    #: True: the job is stopped until somebody resumes it.
     SUSPENDED = "Suspended"
-    #: The place of measurement: inside the workers, or on their nodes only.
+    #: True: the job is measured inside its workers. False: only its nodes are measured.
     TELEMETRY = "Telemetry"
-    #: Another controller acts on the same replicas. Brain does not: it does nothing where that
-    #: makes pods, and only advises where that is an autoscaler.
+    #: True: another controller acts on the same replicas. If that controller creates pods, Brain
+    #: does nothing; if it is an autoscaler, Brain only advises.
     CONFLICT = "Conflict"
     #: The job succeeded; set once, at the end.
     COMPLETE = "Complete"
     #: The job failed; set once, at the end.
     FAILED = "Failed"
-    #: The job is on its way to the desired state: tools that follow kstatus wait.
+    #: True: the job is changing to its desired state, so tools that follow kstatus wait.
     RECONCILING = "Reconciling"
-    #: The job cannot get further by itself: tools that follow kstatus give up.
+    #: True: the job cannot continue by itself, so tools that follow kstatus give up.
     STALLED = "Stalled"
 
 
 class PlanCondition(StrEnum):
-    #: Brain turned the plan into a target. False: that can never happen, and the message says why.
+    #: True: Brain accepted the plan and set its target. False: Brain rejected the plan, and the
+    #: message says why.
     ACCEPTED = "Accepted"
     #: The target differs from the request: the message says how, and why.
     CLAMPED = "Clamped"
-    #: Every request of the plan beside its size is carried out. False: the message lists the
-    #: others.
+    #: True: everything that the plan requests in addition to its size is carried out. False: the
+    #: message lists the exceptions.
     HONOURED = "Honoured"
     APPROVED = "Approved"
     EXECUTING = "Executing"

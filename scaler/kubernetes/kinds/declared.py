@@ -12,7 +12,9 @@ Many = Annotated[int, Meta(ge=1, extra={"format": "int64"})]
 
 
 class CheckpointSpec(Fields, frozen=True, kw_only=True):
-    """The owner's facts about the script's checkpoints; the probe finds most of them by itself."""
+    """What the owner states about the script's checkpoints; the probe detects most of it by
+    itself.
+    """
 
     #: File or directory.
     path: Text | None = None
@@ -22,48 +24,48 @@ class CheckpointSpec(Fields, frozen=True, kw_only=True):
     signal: Text | None = None
     #: `torch.save` returns once the file is in memory; storage follows.
     memory: bool | None = None
-    #: Seconds that the script has to save and end once it is asked to. Without it
-    #: `--shutdown-timeout` of the command, else what `terminationGracePeriodSeconds` of the
-    #: template leaves beyond 25 s, 30 at least.
+    #: Seconds that the script has to save and exit after the stop signal. Default:
+    #: `--shutdown-timeout` of the command, else `terminationGracePeriodSeconds` of the template
+    #: less 25 s, but at least 30.
     grace_seconds: Annotated[float, Meta(ge=0, le=MOST_SECONDS)] | None = None
 
 
 class BatchSpec(Fields, frozen=True, kw_only=True):
-    """Bounds of the batch, in examples."""
+    """Bounds of the batch size, in examples."""
 
-    #: Examples of an optimizer step over all workers, where the script keeps it fixed.
+    #: Examples of an optimizer step over all workers, if the script keeps this number fixed.
     global_size: Many | None = None
-    #: Largest global batch that training bears.
+    #: Largest global batch size with which training still works.
     global_max: Many | None = None
-    #: Smallest batch of a worker.
+    #: Smallest batch size of a worker.
     local_min: Many | None = None
-    #: Largest batch of a worker.
+    #: Largest batch size of a worker.
     local_max: Many | None = None
-    #: The script takes its batch from the file that BRAIN_BATCH_FILE names.
+    #: The script reads its batch size from the file that BRAIN_BATCH_FILE names.
     tune: bool | None = None
 
 
 class BudgetSpec(Fields, frozen=True, kw_only=True):
-    """The most that a run may use, its restarts included; needs `steps`."""
+    """The most that a run may use, including its restarts; needs `steps`."""
 
-    #: Hours of accelerators; of cores where there are none.
+    #: Accelerator-hours, or core-hours if the job uses no accelerators.
     accelerator_hours: Amount | None = None
-    #: Money, at the installation's prices.
+    #: Money, by the installation's prices.
     cost: Amount | None = None
 
 
 class RestartsSpec(Fields, frozen=True, kw_only=True):
     """Limits for failures of a job."""
 
-    #: Worlds lost to failures before the job is Failed. Without it `--max_restarts` of the
-    #: command, else 10.
+    #: Number of worlds lost to failures after which the job is Failed. Default: `--max_restarts` of
+    #: the command, else 10.
     limit: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
 
 
 class ParallelismSpec(Fields, frozen=True, kw_only=True):
     """Fixed dimensions of a 3D-parallel job."""
 
-    #: Processes of a tensor-parallel group; they stay in one node.
+    #: Processes of a tensor-parallel group, which stay on one node.
     tensor: Positive = 1
     #: Pipeline stages.
     pipeline: Positive = 1

@@ -85,9 +85,9 @@ class GroupSpec(Fields, frozen=True, kw_only=True):
     #: later edit is a request that changes the size of the job by the difference, and is answered
     #: in `status.request`.
     replicas: Positive = 1
-    #: Worker processes of each replica. Without it `--nproc_per_node` of the command, else 1.
+    #: Worker processes of each replica. Default: `--nproc_per_node` of the command, else 1.
     processes_per_replica: Positive | None = None
-    #: The pod of a replica of the group. Without it the role's.
+    #: The pod template of the group's replicas. Default: the role's.
     template: PodTemplate | None = None
 
 
@@ -125,46 +125,49 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
     )
 
     #: Number of replicas that the user wants; only users write it. The job begins with this number,
-    #: within its bounds; 0: Brain chooses, beginning with the least. A later edit, like `kubectl
-    #: scale`, is a request that is clamped to the bounds and answered in `status.request`.
-    #: `status.replicas` is the present number.
+    #: within its bounds. 0: Brain chooses the size, and begins with the smallest. A later edit or
+    #: `kubectl scale` is a request, which Brain limits to the bounds and answers in
+    #: `status.request`. `status.replicas` is the present number.
     replicas: Count = 1
-    #: Least number of replicas. Without it `--nnodes` of the command, else `replicas`.
+    #: Smallest number of replicas. Default: `--nnodes` of the command, else `replicas`.
     min_replicas: Positive | None = None
-    #: Greatest number of replicas. Without it `--nnodes` of the command, else `replicas`.
+    #: Largest number of replicas. Default: `--nnodes` of the command, else `replicas`.
     max_replicas: Positive | None = None
-    #: Replicas come and go in multiples of this number. Without it the number that `parallelism`
+    #: Number of replicas that are added or removed together. Default: the number that `parallelism`
     #: needs, else `--node_unit` of the command, else 1.
     unit: Positive | None = None
     #: Worker processes of each replica. Without it `--nproc_per_node` of the command, else 1.
     processes_per_replica: Positive | None = None
-    #: The pod of a replica, as Kubernetes knows it; every field goes through.
+    #: The pod template of a replica; every field is passed to Kubernetes.
     template: PodTemplate | None = None
-    #: Takes precedence over the template's policy: `Always` relaunches after every failure,
-    #: `OnFailure` and `ExitCode` after failures that another attempt may not meet, `Never` after
-    #: none. Without both: `Always`.
+    #: Takes precedence over the template's policy: `Always` restarts the replica after every
+    #: failure, `OnFailure` and `ExitCode` after failures that may not repeat, `Never` after none.
+    #: Default: `Always`.
     restart_policy: RestartPolicy | None = None
-    #: How often one replica is relaunched after a failure of its own. Evictions, preemptions and
-    #: lost nodes do not count.
+    #: How often a replica is restarted after its own failures. Evictions, preemptions and lost
+    #: nodes do not count.
     restart_count: Count | None = None
     #: False: only people change the size.
     auto_scale: bool | None = None
-    #: Seconds for a relaunched replica to be ready; after that another one is tried.
+    #: Seconds within which a restarted replica must be ready; after that the operator starts
+    #: another one.
     restart_timeout: Seconds | None = None
-    #: `high`, `low`, a share of replicas that are high (`0.5`), or the name of a PriorityClass.
+    #: `high`, `low`, the share of replicas with high priority (`0.5`), or the name of a
+    #: PriorityClass.
     priority: Name | None = None
-    #: Workers that differ from the others in processes, amounts or nodes, by the name of their
-    #: group. `replicas` and its bounds count them, too.
+    #: Groups of workers that differ from the others in processes, amounts or nodes, by name.
+    #: `replicas` and its bounds include these workers.
     groups: Annotated[Mapping[GroupName, GroupSpec], Meta(max_length=7)] = {}
-    #: Admits the gang: `default` by scheduling gates on any scheduler, `volcano` by a PodGroup.
+    #: How the gang (the pods that start together) is admitted. `default`: by scheduling gates, with
+    #: any scheduler; `volcano`: by a PodGroup.
     batch_scheduler: BatchScheduler | None = msgspec.field(default=None, name="BatchScheduler")
 
 
 class PolicySpec(Fields, frozen=True, kw_only=True):
     """Approval of plans."""
 
-    #: `off`, `shadow` (record and score, never act), `approve` (a person) or `auto`. Without it
-    #: the installation's.
+    #: `off`, `shadow` (plans are recorded, never applied), `approve` (a person approves) or `auto`.
+    #: Default: the installation's mode.
     mode: PolicyMode | None = None
 
 
@@ -195,35 +198,35 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
         ),
         Rule(
             cel="self.managedBy == oldSelf.managedBy",
-            message="managedBy is immutable; delete the job and create it anew",
+            message="managedBy is immutable; delete the job and create it again",
         ),
     )
 
-    #: Without it `ParameterServerStrategy` where there is a role `ps`, else `AllreduceStrategy`.
+    #: Default: `ParameterServerStrategy` if there is a role `ps`, else `AllreduceStrategy`.
     distribution_strategy: Strategy | None = None
-    #: Proposes plans: `manual` people only, `single-job` Brain for this job alone, `cluster` Brain
-    #: for all jobs of the pool together.
+    #: Source of plans. `manual`: only people; `single-job`: Brain, for this job alone; `cluster`:
+    #: Brain, for all jobs of the pool together.
     optimize_mode: OptimizeMode = OptimizeMode.SINGLE_JOB
     #: The roles and their replicas.
     replica_specs: Annotated[Mapping[str, ReplicaSpec], Meta(min_length=1, max_length=8)]
-    #: Greatest amounts that all pods of the job may reserve together: `cpu`, `memory`, `gpu` or the
+    #: Largest amounts that all pods of the job together may reserve: `cpu`, `memory`, `gpu` or the
     #: name of a resource.
     resource_limits: Amounts = msgspec.field(default_factory=dict)
-    #: Address of a Brain. Only this installation's own is used.
+    #: Ignored: the operator uses its own Brain.
     brain_service: Text | None = None
-    #: Seconds for which the pods of an incomplete gang keep their nodes, counted anew with each
-    #: node that comes. Then the pods release all nodes, and wait again. Without it 900.
+    #: Seconds for which the pods of an incomplete gang keep their nodes; each further node restarts
+    #: the count. Then the pods release all nodes, and wait again. Default: 900.
     gang_patience: Annotated[int, Meta(ge=1, le=31_536_000)] | None = None
-    #: Pods of a cordoned node run elsewhere before they leave it at a safe point, and a
-    #: PodDisruptionBudget keeps `kubectl drain` waiting until then, for `gangPatience` at most.
-    #: False: a cordon moves nothing, and a drain evicts at once. Pods without our agent are moved
-    #: by no cordon.
+    #: Replacements start elsewhere before the pods of a cordoned node leave it at a safe point. A
+    #: PodDisruptionBudget makes `kubectl drain` wait until then, for `gangPatience` at most. False:
+    #: a cordon moves no pods, and a drain evicts them immediately. A cordon never moves pods
+    #: without Brain's agent.
     drain_on_cordon: bool = True
     #: Environment of every container, by name; a variable of the template takes precedence.
     envs: Annotated[Mapping[str, Opaque], Meta(max_length=256)] = {}
     #: The job has no pods while this is true; running pods leave at the next safe point.
     suspend: bool = False
-    #: DLRover's data sharding service, which is not served here.
+    #: Ignored: Brain has no equivalent of DLRover's data sharding service.
     enable_dynamic_sharding: bool | None = None
     #: False: only people change the size.
     enable_elastic_scheduling: bool | None = None
@@ -241,26 +244,28 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
     steps: Many | None = None
     #: Greatest cost of the run.
     budget: BudgetSpec | None = None
-    #: Deadline: Brain takes no size that would end later; needs `steps`.
+    #: Time by which the job must end: Brain chooses no size with which it would end later. Needs
+    #: `steps`.
     deadline: datetime | None = None
     #: Limits for failures of the job.
     restarts: RestartsSpec | None = None
-    #: Product name of the accelerator. Without it the name in the template's node selector.
+    #: Product name of the accelerator. Default: the name in the template's node selector.
     accelerator: Text | None = None
-    #: Class of the job in the sharing of a pool, from -8 to 8; each step counts fourfold.
+    #: Priority of the job in a shared pool, from -8 to 8; each step multiplies the job's weight by
+    #: 4.
     priority: Annotated[int, Meta(ge=-8, le=8)] | None = None
-    #: True: replicas are meant to work independently of each other. Else Brain takes replicas that
-    #: never met back to one.
+    #: True: replicas are meant to work independently. False: if replicas never connect to each
+    #: other, Brain reduces the job to one replica.
     independent: bool = False
     #: Controller of the job: `brain`, or with its domain `elastic.iml.github.io/brain`; `dlrover`
     #: (Brain only advises); with any other value, such as `kueue.x-k8s.io/multikueue`, Brain leaves
     #: the job alone.
     managed_by: Name = "brain"
-    #: Seconds for which the job may be active, from `startTime` on; a suspension sets that anew.
-    #: Then the operator ends the job, as Failed with the reason `DeadlineExceeded`. Without it no
-    #: limit.
+    #: Seconds for which the job may be active, from `startTime` on; a suspension restarts the
+    #: count. Then the operator ends the job as Failed, with the reason `DeadlineExceeded`. Default:
+    #: no limit.
     active_deadline_seconds: Annotated[int, Meta(ge=1, le=315_360_000)] | None = None
-    #: Seconds after which a finished job is deleted, with its pods and plans. Without it never.
+    #: Seconds after which a finished job is deleted, with its pods and plans. Default: never.
     ttl_seconds_after_finished: Seconds | None = None
 
 

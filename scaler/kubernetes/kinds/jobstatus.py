@@ -38,7 +38,7 @@ class GroupStatus(Fields, frozen=True, kw_only=True):
 
     #: The group; `worker` has the replicas outside the other groups.
     name: Name
-    #: Replicas by the standing target.
+    #: Replicas of the present target.
     desired: int = 0
     #: Pods that exist.
     observed: int = 0
@@ -48,7 +48,7 @@ class GroupStatus(Fields, frozen=True, kw_only=True):
     pending: int = 0
     #: Pods that failed since the job began.
     failed: int = 0
-    #: Amounts that each replica is to reserve, by the applying plan or the standing target.
+    #: Amounts that each replica should reserve.
     resources: Amounts = msgspec.field(default_factory=dict)
 
 
@@ -69,8 +69,8 @@ class RoleStatus(Fields, frozen=True, kw_only=True):
     failed: int = 0
     #: Pods that run outside the world, kept warm.
     spare: int = 0
-    #: Amounts that each replica is to reserve, by the applying plan or the standing target; with
-    #: groups, each replica outside them.
+    #: Amounts that each replica should reserve (of a replica outside the groups, if there are
+    #: groups).
     resources: Amounts = msgspec.field(default_factory=dict)
     #: The groups of the role, if its replicas differ.
     groups: tuple[GroupStatus, ...] = ()
@@ -81,9 +81,9 @@ class Request(Fields, frozen=True, kw_only=True):
 
     #: Generation of the object with the edit.
     observed_generation: Int64 = 0
-    #: Replicas asked for; beside groups, the number that Brain answered last.
+    #: Requested replicas; if the role has groups, the number in Brain's last answer.
     replicas: int = 0
-    #: Replicas of each group that Brain answered last.
+    #: Replicas of each group in Brain's last answer.
     groups: Mapping[GroupName, Count] = {}
     #: `accepted`, `clamped`, `refused` or `waiting`.
     outcome: str = ""
@@ -112,7 +112,7 @@ class ElasticJobStatus(Fields, frozen=True, kw_only=True):
     #: Selector of the worker pods; for the scale subresource.
     selector: str = ""
     roles: tuple[RoleStatus, ...] = ()
-    #: Generation of the standing plan; 0 is the size that was submitted.
+    #: Generation of the plan in force; 0 is the submitted size.
     generation: Int64 = 0
     #: Name of the active ScalePlan.
     scale_plan: str = ""
@@ -124,5 +124,5 @@ class ElasticJobStatus(Fields, frozen=True, kw_only=True):
     restarts: int = 0
     start_time: datetime | None = None
     completion_time: datetime | None = None
-    #: Written by DLRover's own controller, where that runs; this operator keeps it.
+    #: Status of DLRover's own controller, if it runs; this operator does not change it.
     status: Opaque | None = None

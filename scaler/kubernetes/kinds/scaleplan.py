@@ -63,11 +63,11 @@ class ScalePlanSpec(Fields, frozen=True, kw_only=True):
         ),
     )
 
-    #: Name of the ElasticJob. Without it the label `elasticjob.dlrover/name`.
+    #: Name of the ElasticJob. Default: the label `elasticjob.dlrover/name`.
     owner_job: Name = ""
     #: Replicas by role, and the amounts that each reserves.
     replica_resource_specs: Annotated[Mapping[str, ReplicaResource], Meta(max_length=8)] = {}
-    #: Pods to create beside those that exist.
+    #: Not supported: pods to create.
     create_pods: Annotated[tuple[PodMeta, ...], Meta(max_length=1024)] = ()
     #: Pods to remove, by name.
     remove_pods: Annotated[tuple[PodMeta, ...], Meta(max_length=1024)] = ()
@@ -75,7 +75,7 @@ class ScalePlanSpec(Fields, frozen=True, kw_only=True):
     migrate_pods: Annotated[tuple[PodMeta, ...], Meta(max_length=1024)] = ()
     #: Addresses of the parameter servers in their order.
     ps_hosts: Annotated[tuple[Text, ...], Meta(max_length=1024)] = ()
-    #: Instant after which nobody may approve the plan any more.
+    #: Time after which the plan can no longer be approved.
     expires_at: datetime | None = None
 
 
@@ -88,9 +88,11 @@ class ApprovalSpec(Fields, frozen=True, kw_only=True):
 
 
 class Target(Fields, frozen=True, kw_only=True):
-    """The size that the plan was turned into, once, on acceptance; only this is reconciled."""
+    """The size that follows from the plan, set once when Brain accepts it; the operator
+    reconciles only this.
+    """
 
-    #: Replicas and resources by role, absolute.
+    #: Replicas and resources by role (totals, not differences).
     roles: Mapping[str, ReplicaResource] = {}
     #: Names of pods to remove.
     remove: tuple[str, ...] = ()
@@ -101,7 +103,7 @@ class Target(Fields, frozen=True, kw_only=True):
 class Throughput(Fields, frozen=True, kw_only=True):
     """Examples per second, with its band."""
 
-    #: Number as text, because objects hold no fractions portably: `412.5`.
+    #: A number as text, because Kubernetes objects should not contain fractions: `412.5`.
     examples_per_second: str = ""
     low: str = ""
     high: str = ""
@@ -112,7 +114,7 @@ class ScalePlanStatus(Fields, frozen=True, kw_only=True):
 
     #: Generation of the spec that the status describes; always 1.
     observed_generation: Int64 = 0
-    #: Brain's number of the plan, given on acceptance.
+    #: Number that Brain gave to the plan when it accepted it.
     generation: Int64 | None = None
     #: Pending, Proposed, Approved, Applying, Applied, Verified, RolledBack, Rejected, Superseded,
     #: Expired or Failed.
@@ -125,7 +127,7 @@ class ScalePlanStatus(Fields, frozen=True, kw_only=True):
     predicted: Throughput | None = None
     #: Throughput measured at the target.
     observed: Throughput | None = None
-    #: Reason, evidence, alternatives and confidence, as Brain gave them.
+    #: Brain's reason, evidence, alternatives and confidence.
     explanation: Opaque | None = None
     conditions: tuple[ElasticJobCondition, ...] = ()
     create_time: datetime | None = None
