@@ -1,6 +1,7 @@
 """The probe inside a worker, and the collector on a machine.
 
-``probe`` runs inside the user's processes: a self-contained package, standard library only, CPython
-3.8 on, which no other module here imports. The rest needs ``httpx2`` and ``msgspec`` alone, with
-``psutil`` and ``nvidia-ml-py`` where they are installed. Never torch.
+``probe`` runs inside the user's processes. It is self-contained, uses only the standard library and
+supports CPython 3.8 and later; no other module imports it. The other modules need only ``httpx2``
+and ``msgspec``, and use ``psutil`` and ``nvidia-ml-py`` if these are installed. No module needs
+torch.
 """

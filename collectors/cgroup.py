@@ -1,4 +1,4 @@
-"""Read the resource limits and the usage of this process's control group.
+"""Reads the resource limits and the usage of this process's control group.
 
 Inside a container, psutil and /proc still show the host's processors and memory, even if the
 container may use only a tenth of them. The control group has the container's own numbers.
@@ -20,7 +20,7 @@ _REPLICA = re.compile(r"brain-[0-9a-f]{8}-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cgroup:
-    """Limits and usage of the tightest group around this process; None without a limit."""
+    """Limits and usage of the control groups around this process; None if there is no limit."""
 
     cpu_millis: int | None = None
     memory_bytes: int | None = None
@@ -42,7 +42,9 @@ class GroupUse:
 
 
 def read_replica(own: str, root: Path = ROOT) -> GroupUse:
-    """Read the groups of a replica, by the content of its agent's ``/proc/<pid>/cgroup``."""
+    """Read the control groups of a replica, given the content of its agent's
+    ``/proc/<pid>/cgroup``.
+    """
     memory: int | None = None
     periods = throttled = 0
     for group in _replica_groups(own, root):
@@ -57,7 +59,7 @@ def read_replica(own: str, root: Path = ROOT) -> GroupUse:
 
 
 def leave_replica(own: str | None = None, root: Path = ROOT) -> None:
-    """Leave the groups of the replica whose agent started this process, for groups beside them.
+    """Move this process out of the control groups of the replica whose agent started it.
 
     Otherwise the replica's limits would seem to be the machine's, and this process's usage would
     count as the replica's.

@@ -27,8 +27,8 @@ LONGEST_REFUSED_SECONDS = 60.0
 def delay_seconds(error: BrainError, failures: int, luck: float) -> float:
     """Return the seconds until the next attempt.
 
-    Doubles with every failure in a row. An unreachable service is tried at least every 5 s, a
-    service that refuses the request (401, 403, 404, 426) every minute. The delay is never below
+    The delay doubles with every failure in a row, up to 5 s if the service is unreachable, and up
+    to a minute if it refuses the request (401, 403, 404, 426). The delay is never below
     ``Retry-After``.
 
     Args:

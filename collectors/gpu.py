@@ -13,7 +13,7 @@ _BLANK = 0x7FFF_FFFF_FFFF_FFF0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSight:
-    """One reading of the GPUs, and the names of readings that are unavailable here."""
+    """One reading of the GPUs, and the names of readings that are unavailable on this machine."""
 
     readings: tuple[GpuReading, ...] = ()
     unavailable: tuple[str, ...] = ()
@@ -23,7 +23,9 @@ class Gpus(Protocol):
     """A reader of all accelerators of a machine."""
 
     def read(self) -> GpuSight:
-        """Read all accelerators now. Never raises: ``unavailable`` names failed readings."""
+        """Read all accelerators now. This never raises an exception: ``unavailable`` names failed
+        readings.
+        """
         ...
 
 

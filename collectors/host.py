@@ -1,4 +1,4 @@
-"""Processor, memory, network and disk of this machine, and a job's share of them.
+"""CPU, memory, network and disk of this machine, and a job's share of them.
 
 ``psutil`` reads them if it is installed. Without psutil, processor and memory come from /proc,
 and other counters are reported as unavailable. Limits come from CPU affinity and the control group.
@@ -33,7 +33,7 @@ Process = tuple[int, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCounters:
-    """Counters of the machine at one instant; all but memory only grow."""
+    """Counters of the machine at one time; all except memory only increase."""
 
     #: CLOCK_MONOTONIC.
     at_seconds: float
@@ -65,7 +65,7 @@ class TreeReading:
 
 
 def read_host(cgroup: Cgroup | None = None) -> HostCounters:
-    """Read the machine now; a control group's limits stand for the machine's."""
+    """Read the machine now; if there are limits of a control group, they replace the machine's."""
     limits = read_cgroup() if cgroup is None else cgroup
     affinity = 1000 * len(os.sched_getaffinity(0))
     used, total = _memory()
@@ -89,10 +89,10 @@ def read_host(cgroup: Cgroup | None = None) -> HostCounters:
 
 
 def read_tree(root: int) -> TreeReading:
-    """Read ``root`` and the processes below it, except this process; processes that end are left
-    out.
+    """Read ``root`` and the processes below it, except this process; processes that have ended are
+    left out.
 
-    Memory is the resident set, so pages that processes share count in each.
+    Memory is the resident set, so pages that processes share are counted several times.
     """
     if psutil is None:
         return TreeReading()
@@ -110,8 +110,8 @@ def read_tree(root: int) -> TreeReading:
 
 
 def millis_between(before: TreeReading, after: TreeReading, *, seconds: float) -> int:
-    """Return the processor usage of a tree; 1000 = one processor. A process that began in between
-    counts in full; the last moments of a process that ended in between are lost.
+    """Return the CPU use of a process tree in mCPU. A process that started in between is counted
+    completely; the last moments of one that ended in between are lost.
     """
     used = sum(
         max(0.0, total - before.cpu_seconds.get(process, 0.0))
@@ -132,7 +132,9 @@ def read_replicas(agents: Iterable[int]) -> Mapping[int, GroupUse]:
 def held_between(
     before: Mapping[int, GroupUse], after: Mapping[int, GroupUse]
 ) -> tuple[int | None, float | None]:
-    """Return the largest replica's memory, and the largest share of periods stopped by a quota."""
+    """Return the largest memory of a replica, and the largest share of periods in which a quota
+    stopped one.
+    """
     memory = [use.memory_bytes for use in after.values() if use.memory_bytes is not None]
     shares = []
     for pid, now in after.items():
@@ -153,11 +155,11 @@ _TRAFFIC = {
 
 
 def rates_between(before: HostCounters, after: HostCounters) -> dict[str, Any]:
-    """Return the fields of a ``HostSample`` that follow from two readings.
+    """Return the fields of a ``HostSample`` that are computed from two readings.
 
-    A counter that ran backwards, because a card or a control group was made anew, counts as 0, and
-    so does the processor where the control group that counted it came or went; ``unavailable``
-    names each.
+    If a counter decreased because a device or a control group was created again, its difference is
+    0; ``unavailable`` names it. The same applies to CPU use if its control group appeared or
+    disappeared.
     """
     seconds = max(1e-3, after.at_seconds - before.at_seconds)
     millis = round(1000 * (after.cpu_seconds - before.cpu_seconds) / seconds)
@@ -192,7 +194,9 @@ _IO_PRESSURE = (Path("/sys/fs/cgroup/io.pressure"), Path("/proc/pressure/io"))
 
 
 def read_stalled(files: Sequence[Path] = _IO_PRESSURE) -> float | None:
-    """Return the seconds in which a process waited for storage; None if the kernel counts none."""
+    """Return the seconds for which a process waited for storage; None if the kernel does not count
+    them.
+    """
     for file in files:
         try:
             return int(file.read_text().split("total=")[1].split()[0]) / 1e6

@@ -1,4 +1,4 @@
-"""Find the jobs that have agents on this machine, in files that scaler and agents wrote there."""
+"""Finds the jobs with agents on this machine, through files that scaler and agents write."""
 
 import os
 from pathlib import Path
@@ -13,8 +13,8 @@ from collectors.paths import Home, read_json
 class ReplicaDirectories:
     """A reader of ``replicas/*/*``; it reads a replica that ended only once.
 
-    It never tries a lock, since an agent that takes the lock at that moment would fail. An agent
-    lives while the process that wrote ``state.json`` lives, identified by pid and start time.
+    It never tests a lock, because an agent that takes the lock at that moment would fail. An agent
+    is alive if the process that wrote ``state.json`` is alive, identified by pid and start time.
     """
 
     def __init__(self, home: Home, *, node: str) -> None:
@@ -49,9 +49,7 @@ class ReplicaDirectories:
         return own
 
     def url(self, job: str) -> str | None:
-        """Return the URL of Brain that the job's replicas were given; None if they were given
-        none.
-        """
+        """Return the URL of Brain that the job's replicas use; None if they have none."""
         urls = (intent.get("brain_url") for intent in self._intents(job))
         return next((str(url) for url in urls if url), None)
 

@@ -2,8 +2,8 @@
 
     python -m collectors.loop --home H [--url U]
 
-There is one collector per machine: the process that holds ``collector/lock``. It ends by itself
-some time after the last agent of this machine is gone and all samples are delivered.
+There is one collector per machine: the process that holds ``collector/lock``. It exits some time
+after the last agent of this machine has ended and all samples are delivered.
 """
 
 import argparse
@@ -67,7 +67,8 @@ class CollectorOptions:
 
 
 def is_over(*, idle_seconds: float, waiting: int, options: CollectorOptions) -> bool:
-    """True if the collector ends: no agent is left, and samples are delivered or cannot be.
+    """True if the collector exits: no agent is left, and samples are delivered or cannot be
+    delivered.
 
     >>> is_over(idle_seconds=31, waiting=0, options=CollectorOptions(home=Home.at("/h")))
     True
@@ -240,7 +241,7 @@ class Collector:
 
 
 def listen(home: Home) -> socket.socket:
-    """Bind the probes' socket, after removing any socket that a dead collector left.
+    """Bind the probes' socket, after removing a socket that an ended collector left.
 
         Removing it is safe, because this collector holds the lock.
 
@@ -301,7 +302,7 @@ async def _run(options: CollectorOptions, listening: socket.socket) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line, shared with ``brain-collect``."""
+    """Return the parser of the command line, which ``brain-collect`` shares."""
     told = argparse.ArgumentParser(prog="brain-collect", description=__doc__.splitlines()[0])
     told.add_argument("--home", help="state directory; default $BRAIN_HOME, else ~/.brain")
     told.add_argument("--url", help="URL of the service; default: the one in service.json")

@@ -18,7 +18,7 @@ class Home:
 
     @classmethod
     def at(cls, given: str | None) -> "Home":
-        """The given directory, else ``$BRAIN_HOME``, else ``~/.brain``."""
+        """Return the given directory, else ``$BRAIN_HOME``, else ``~/.brain``."""
         chosen = given or os.environ.get("BRAIN_HOME") or "~/.brain"
         return cls(Path(chosen).expanduser().resolve())
 
@@ -59,7 +59,9 @@ class Home:
 
     @property
     def local_socket(self) -> Path:
-        """Path of the real socket if the file system of the state directory cannot hold sockets."""
+        """Path of the real socket if the file system of the state directory does not support
+        sockets.
+        """
         return Path(local_socket(str(self.socket), str(self.root), os.getuid()))
 
     def token(self, job: str) -> str:
@@ -94,7 +96,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a file atomically: readers see the old or the new content, never a part."""
+    """Write a file atomically: readers see either the old or the new content."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("w") as file:
         json.dump(value, file, indent=1)
@@ -104,7 +106,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory that only this user may enter; refuse one of another user.
+    """Make a directory that only this user may enter; refuse a directory of another user.
 
     Raises:
         BadInput: the directory belongs to another user.

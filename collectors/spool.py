@@ -1,13 +1,13 @@
 """Samples on disk that are not delivered yet.
 
-Each job has a directory of segments: append-only files with one JSON sample a line, numbered in the
-order of their creation. A sample leaves the spool when the service has answered 200 for it. After a
-restart the collector never appends to an old segment, and resends all samples whose acknowledgement
-it does not know; the service drops duplicates.
+Each job has a directory of segments: append-only files with one JSON sample per line, numbered in
+the order of their creation. A sample leaves the spool when the service has answered 200 for it.
+After a restart the collector never appends to an old segment, and resends all samples whose
+acknowledgement it does not know; the service drops duplicates.
 
 Every line is one write, so ``kill -9`` of either side loses no accepted sample. ``sync`` is called
-once a second, so a power cut costs at most a second. A line that a power cut tore is skipped and
-counted. Over the limits, the oldest segments are removed and counted as lost.
+once a second, so a power cut costs at most a second. A line that a power cut left incomplete is
+skipped and counted. Over the limits, the oldest segments are removed and counted as lost.
 """
 
 import os
@@ -123,7 +123,7 @@ class Spool:
         return dict(+self.counts.untold)
 
     def told(self, job: str, dropped: int) -> None:
-        """Note that ``dropped`` lost samples of a job are reported."""
+        """Record that ``dropped`` lost samples of a job are reported."""
         self.counts.untold[job] -= dropped
 
     def jobs(self) -> list[str]:

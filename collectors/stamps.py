@@ -1,4 +1,4 @@
-"""Identity of the collector's own samples: source, instant, sequence number."""
+"""The identity of the collector's own samples: source, time, sequence number."""
 
 import secrets
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ _SET_BACK = timedelta(seconds=1)
 
 
 class Stamps:
-    """Gives out (source, measured_at, sequence) with ``measured_at`` strictly rising.
+    """Provides (source, measured_at, sequence) with strictly increasing ``measured_at``.
 
     If the clock is set back, a new source begins: its samples carry the new time and collide with
     no earlier sample.

@@ -1,4 +1,4 @@
-"""``brain-scale``: makes the desired replicas of one pool exist, here or in a cluster."""
+"""``brain-scale``: starts the desired replicas of one pool, on this machine or in a cluster."""
 
 import argparse
 import asyncio
@@ -24,7 +24,7 @@ TAKEN = 75
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; agents go on running."""
+    """Run until SIGTERM or SIGINT; agents continue to run."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # Every poll would write a line of the log otherwise.
@@ -82,8 +82,8 @@ async def _serve(home: Path, url: str, token: str, pool: str, slots: int | None)
 
 
 async def serve(scaler: Scaler) -> None:
-    """Run a scaler until this process is asked to end; if a child ends, the scaler reconciles at
-    once.
+    """Run a scaler until this process is told to end; if a child ends, the scaler reconciles
+    immediately.
     """
     loop = asyncio.get_running_loop()
     work = asyncio.create_task(scaler.run())

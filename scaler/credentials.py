@@ -1,8 +1,8 @@
 """Fetches a job's token and environment from Brain, which its agents need before they can start.
 
 The token is stored beside the replicas (mode 0600). Values of the environment are never written to
-storage: they live in this process and in the agents, from which the scaler reads them back while
-Brain is away.
+storage: they exist only in this process and in the agents, from which the scaler reads them if
+Brain is unreachable.
 """
 
 import logging
@@ -25,7 +25,7 @@ class AsyncAsked(Protocol):
     """``AsyncBrainClient``, or its stand-in without a Brain."""
 
     async def send(self, call: Call[T], /) -> T:
-        """Do one operation; errors as in ``AsyncBrainClient.send``."""
+        """Send one request; errors as in ``AsyncBrainClient.send``."""
         ...
 
 
@@ -62,7 +62,7 @@ class Credentials:
         self._refused.pop(job, None)
 
     async def fetch(self, wish: DesiredJob) -> None:
-        """Get the missing credentials, or remember why they cannot be had.
+        """Get the missing credentials, or store the reason why they are not available.
 
         Raises:
             Unavailable: Brain is away and no living agent can stand in.

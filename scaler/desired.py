@@ -1,4 +1,6 @@
-"""The last desired state that Brain sent, kept on disk: the scaler heals from it without Brain."""
+"""The last desired state from Brain, stored on disk so that the scaler can heal jobs without
+Brain.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +25,9 @@ class DesiredJobs:
 
     @property
     def etag(self) -> str:
-        """Return the version to send with the next request, so Brain answers with news only."""
+        """Return the version to send with the next request, so that Brain answers only if something
+        has changed.
+        """
         return self.pool.version
 
     @cached_property
@@ -62,7 +66,7 @@ class WishFile:
         self._path = path
 
     def load(self) -> DesiredJobs | None:
-        """Read the desired jobs that were last kept; None if there is no readable file."""
+        """Read the desired jobs that were stored last; None if there is no readable file."""
         return read_json(self._path, DesiredJobs)
 
     def keep(self, wishes: DesiredJobs) -> None:

@@ -1,4 +1,4 @@
-"""Files that survive a crash at any point: replaced whole, private, on storage when written."""
+"""Files that survive a crash at any point: they are replaced completely, private and synced."""
 
 import fcntl
 import os
@@ -31,12 +31,14 @@ def locked(path: Path) -> bool:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Replace a file whole, readable by its owner alone, on storage when this returns."""
+    """Replace a file completely, readable only by its owner; it is on storage when this returns."""
     write_private(path, wire.encode(value))
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace a file by ``data``, readable by its owner alone, on storage when this returns."""
+    """Replace a file by ``data``, readable only by its owner; it is on storage when this
+    returns.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     hand_over(descriptor, path.parent)
@@ -62,8 +64,8 @@ def hand_over(made: int | Path, folder: Path) -> None:
 def read_json(path: Path, kind: type[T]) -> T | None:
     """Return a file's value; None if the file is missing or not readable as ``kind``.
 
-    The scaler replaces files whole, so an unreadable file was damaged from outside. One damaged
-    replica must not keep the others from healing.
+    The scaler replaces files completely, so an unreadable file was damaged by another program. One
+    damaged replica must not prevent the others from being replaced.
     """
     try:
         with path.open("rb") as file:

@@ -1,7 +1,7 @@
 """The scaler's loop: read the desired jobs, observe replicas, decide, act, and report to Brain.
 
-Five tasks share their knowledge and never wait for each other: healing goes on while Brain is slow,
-wrong or away.
+Five tasks share their data and never wait for each other, so lost replicas are replaced while Brain
+is slow or unreachable.
 """
 
 import asyncio
@@ -52,7 +52,9 @@ _PAUSE_SECONDS, _PAUSE_PER_JOB, _LONGEST_PAUSE = 0.02, 0.005, 2.0
 
 
 class Scaler:
-    """One pool's scaler. ``run`` lasts until cancelled; replicas do not notice its end."""
+    """The scaler of one pool. ``run`` returns only when cancelled; replicas continue after its
+    end.
+    """
 
     def __init__(
         self,
@@ -103,7 +105,9 @@ class Scaler:
         self._wanted = asyncio.Event()
 
     def wake(self, job: JobId | None = None) -> None:
-        """Look now: something may have happened (a child ended), to ``job`` alone if named."""
+        """Look now, because something may have happened (a child ended); only at ``job`` if it is
+        given.
+        """
         self._stirred.add(job)
         self._wake.set()
 
@@ -114,8 +118,8 @@ class Scaler:
                 tasks.create_task(self._persist(work), name=work.__name__)
 
     def look(self, now: datetime, *, every: bool = True) -> None:
-        """Observe, decide and act once for every job that has or had a replica here, except those
-        at rest; without ``every`` for changed jobs alone.
+        """Observe, decide and act once for every job that has or had a replica here, except
+        inactive ones; without ``every``, only for changed jobs.
         """
         wishes = self._wishes
         if wishes is None:

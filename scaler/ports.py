@@ -1,7 +1,7 @@
-"""``JobBackend``, the interface of the scaler to the place where replicas run.
+"""``JobBackend``, the scaler's interface to the place where replicas run.
 
-``tests/contracts/test_job_backend.py`` holds every backend, the in-memory twin included, to the
-contract here.
+``tests/contracts/test_job_backend.py`` tests that every backend, including the in-memory one, obeys
+this contract.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ NOTHING = Resources()
 
 
 def document(wish: DesiredJob) -> JobDocument:
-    """Return the job's document, without its environment, whose values a desired job lacks.
+    """Return the job's document, without the values of its environment.
 
     Raises:
         BadInput: this version of the scaler cannot read the document.
@@ -32,7 +32,7 @@ def document(wish: DesiredJob) -> JobDocument:
 
 
 def reserved(wish: DesiredJob, role: str = WORKER) -> Resources:
-    """Return the amounts that each replica of a role shall reserve by a desired job.
+    """Return the amounts that each replica of a role should reserve according to a desired job.
 
     Raises:
         BadInput: as ``document``.
@@ -49,8 +49,8 @@ def processes(wish: DesiredJob, group: str = WORKER) -> int:
 
 
 def mean(wish: DesiredJob) -> Resources:
-    """Return the average amounts that a replica reserves by a wish: before it is in a world, it has
-    no role.
+    """Return the mean amounts that a replica reserves; before it is in a world, a replica has no
+    role.
 
     Raises:
         BadInput: as ``document``.
@@ -60,7 +60,7 @@ def mean(wish: DesiredJob) -> Resources:
 
 
 class ReplicaPhase(StrEnum):
-    """The phase of a replica, as far as it can be proved from outside."""
+    """The phase of a replica, as far as other processes can prove it."""
 
     #: Written down; surely no agent was started for it yet.
     INTENDED = "intended"
@@ -114,7 +114,7 @@ class ReplicaSeen:
 
     @property
     def alive(self) -> bool:
-        """True if the replica runs or is about to: it reserves resources and counts towards the
+        """True if the replica runs or will run: it reserves resources and counts towards the
         size.
         """
         going = self.phase in (ReplicaPhase.INTENDED, ReplicaPhase.STARTING, ReplicaPhase.RUNNING)
@@ -123,7 +123,7 @@ class ReplicaSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """All facts about one job that can be observed at one moment."""
+    """All facts about one job that can be observed at one time."""
 
     job: JobId
     #: Every replica that the job ever had here, lowest id first.
@@ -143,12 +143,12 @@ class Observed:
 
 
 class JobBackend(Protocol):
-    """A place where replicas run: this machine, later a cluster's API.
+    """A place where replicas run: this machine, or a cluster.
 
-    A backend acts and observes; it decides nothing. It observes the facts in its place, not its own
-    requests: after a crash at any point, a new backend in the same place sees the same replicas.
-    Every method may be repeated after a crash. Several scalers may act in one place at once: an id
-    is started once, whichever scaler asks.
+    A backend acts and observes, but does not decide. It observes facts in its place, not its own
+    requests, so after a crash a new backend in the same place sees the same replicas. Every method
+    may be repeated after a crash. Several scalers may act in one place at once: an id is started
+    once, whichever scaler asks.
     """
 
     def nodes(self, now: datetime) -> Sequence[Node]:
@@ -172,7 +172,7 @@ class JobBackend(Protocol):
         *,
         group: str = WORKER,
     ) -> None:
-        """Write the replica down in its ``group``, then start its agent.
+        """Record the replica in its ``group``, then start its agent.
 
         An INTENDED replica is started as it was written down; any other existing replica is left
         alone, so that no id is ever started twice. A replica that cannot be started at all (its
@@ -181,17 +181,17 @@ class JobBackend(Protocol):
         ...
 
     def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
-        """Let a living ``adjustable`` replica reserve the desired amounts, without a restart.
+        """Let a living ``adjustable`` replica reserve the desired amounts without a restart.
 
-        A replica that uses more than the new amounts keeps its present ones, and reports that.
+        A replica that uses more than the new amounts keeps its present amounts and reports this.
         """
         ...
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
-        """Ask a replica's agent to leave, or with ``force`` end it; its workers die with it.
+        """Ask a replica's agent to leave, or end it with ``force``; its workers die with it.
 
-        This never touches a process that is not provably that agent; an agent that is gone is no
-        error.
+        This never signals a process that is not certainly the agent; it is no error if the agent
+        has ended.
         """
         ...
 
@@ -206,12 +206,12 @@ class JobBackend(Protocol):
         ...
 
     def put_token(self, job: JobId, secret: str) -> None:
-        """Give the job's agents their token, readable by no one else."""
+        """Store the job's token so that only its agents can read it."""
         ...
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
-        """Return the environment variables ``names`` that a living agent was started with; None if
-        no agent of the job lives.
+        """Return the environment variables ``names`` with which a living agent was started; None if
+        no agent of the job is alive.
         """
         ...
 

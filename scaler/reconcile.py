@@ -1,8 +1,8 @@
 """Decides which replicas should exist: a pure function of (order, observation, clock).
 
-Level-triggered: no state is kept between calls, so a call after any crash continues from the
-observed facts. Replica ids count up and are never reused. Growth comes before the world, shrinking
-after it: the coordinator first releases replicas that the world document names.
+The decision is level-triggered: no state is kept between calls, so a call after any crash continues
+from the observed facts. Replica ids increase and are never reused. Replicas start before the world
+grows, and end only after the coordinator has released them from the world.
 """
 
 from collections import Counter
@@ -43,7 +43,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Write a replica down for ``generation`` unless that is done, and start its agent."""
+    """Record a replica for ``generation`` if it is not recorded yet, and start its agent."""
 
     replica: int
     generation: int
@@ -69,7 +69,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Write down the end of a replica that cannot do so itself."""
+    """Record the end of a replica that cannot do so itself."""
 
     replica: int
     exit: ReplicaExit
@@ -78,7 +78,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait: no missing replica can be started, for this reason; Brain hears of it."""
+    """Wait, because no missing replica can be started, and report the reason to Brain."""
 
     reason: str
 
@@ -102,7 +102,7 @@ Action = Start | Reserve | Stop | Close | Wait | GiveUp | Clear
 
 
 def decide(order: Order, seen: Observed, now: datetime) -> tuple[Action, ...]:
-    """Return the next actions, in order. Calling it again after any crash is safe."""
+    """Return the next actions, in order. It is safe to call this again after any crash."""
     gone = tuple(
         Close(
             replica.id,

@@ -18,7 +18,7 @@ _STATES = {
 
 
 def failed(never: GiveUp) -> ReplicaSeen:
-    """Return the report of a replica that was never written down; every report has the same."""
+    """Return the report for a replica that was never recorded; it is the same every time."""
     return ReplicaSeen(
         id=never.replica,
         phase=ReplicaPhase.ENDED,
@@ -31,7 +31,7 @@ def failed(never: GiveUp) -> ReplicaSeen:
 
 
 def reported(seen: ReplicaSeen, node: NodeName) -> Replica:
-    """Return a replica as Brain is told of it; ``node`` is that of a replica which names none."""
+    """Return a replica in the form of a report; ``node`` is used if the replica names none."""
     return Replica(
         id=seen.id,
         role=seen.group,
@@ -50,7 +50,7 @@ def reported(seen: ReplicaSeen, node: NodeName) -> Replica:
 
 
 def begins(before: ReplicaReport | None, report: ReplicaReport) -> bool:
-    """True if a report only adds replicas that do not run yet to the one before."""
+    """True if a report differs from the last one only by replicas that do not run yet."""
     known, waiting = (before.replicas, before.waiting) if before is not None else ((), None)
     kept, added = report.replicas[: len(known)], report.replicas[len(known) :]
     starting = all(each.state is ReplicaState.STARTING for each in added)
@@ -58,6 +58,6 @@ def begins(before: ReplicaReport | None, report: ReplicaReport) -> bool:
 
 
 def worth_telling(before: Node, node: Node, repeat_seconds: float) -> bool:
-    """True if a node changed, or was last told so long ago."""
+    """True if a node has changed, or was last reported too long ago."""
     age = (node.seen_at - before.seen_at).total_seconds()
     return replace(before, seen_at=node.seen_at) != node or abs(age) >= repeat_seconds

@@ -1,4 +1,4 @@
-"""Measure jobs from a cluster's API: nodes, pods, their ends, usage and GPUs.
+"""Measures jobs through a cluster's API: nodes, pods, their ends, usage and GPUs.
 
     quantities  ``3Gi`` -> bytes
     sights      a Node or Pod object -> the fields that matter
@@ -12,6 +12,6 @@
     loop        reads, spools, delivers, and reports its status
     check       finds missing parts, for ``brain doctor --cluster``
 
-Everything but ``door``, ``sources``, ``loop`` and ``check`` is pure. Pods without Brain's agent are
-measured from outside; pods with the agent measure themselves, in more detail.
+All modules except ``door``, ``sources``, ``loop`` and ``check`` are pure. Pods without Brain's
+agent are measured from outside; in other pods the agent measures, in more detail.
 """

@@ -1,8 +1,8 @@
 """Accelerators as NVIDIA's DCGM exporter reports them to Prometheus, and the pods that have them.
 
-This module handles percent and MiB; "blank" sentinels; ``exported_pod``, if Prometheus renamed the
-exporter's own labels; pairs of Prometheus servers that answer twice; MIG instances, whose
-utilization is that of the engine; and exporters that name no pod.
+This module converts percent and MiB, and handles special "blank" values, labels that Prometheus
+renamed (``exported_pod``), duplicate answers of two Prometheus servers, MIG instances (whose
+utilization is that of the engine), and exporters that name no pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,8 +96,8 @@ def devices(answer: Mapping[str, Any], nodes: Mapping[str, str]) -> list[PodDevi
 def shared(found: Iterable[PodDevice], stays: Stays) -> DevicesByPod:
     """Assign each device to the pod that has it.
 
-    If the exporter names no pod, devices are assigned only if there is no doubt: one pod on the
-    node asks for exactly as many.
+    If the exporter names no pod, devices are assigned only if one pod on the node requests exactly
+    as many.
     """
     of: dict[str, list[GpuReading]] = {}
     nameless: dict[str, list[PodDevice]] = {}

@@ -1,7 +1,7 @@
 """A small HTTP client for the Kubernetes API server; its failures are domain errors.
 
-In a pod it needs only the service account's files. The official client, loaded only for that, reads
-a kubeconfig with its many ways to sign in.
+In a pod it needs only the service account's files. To read a kubeconfig, it loads the official
+client, which supports all ways to authenticate.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Map pods to jobs, and a pod's name at an instant to the pod with that name then.
+"""Maps pods to jobs, and a pod's name at a given time to the pod that had the name then.
 
 Names are reused: ``digits-worker-0`` is another pod after a restart, and another job's after a
-second ``kubectl apply``. uids are not reused, but exporters and metrics-server only know names.
-So this module keeps *stays*: a pod's uid, its node, its job, and its begin and end. A reading
-belongs to the stay that covers its instant; late or missing labels do no harm.
+second ``kubectl apply``. uids are not reused, but exporters and metrics-server only know names. So
+this module keeps *stays*: a pod's uid, its node, its job, and its begin and end. A reading belongs
+to the stay that covers its time, even if labels are late or missing.
 """
 
 import re
@@ -79,7 +79,7 @@ class PodStay:
     end: datetime | None = None
 
     def covers(self, at: datetime) -> bool:
-        """True if a reading at the instant ``at`` may be of this pod."""
+        """True if a reading at the time ``at`` may belong to this pod."""
         return self.begin <= at and (self.end is None or at <= self.end + LAG)
 
 
@@ -115,7 +115,7 @@ class Stays:
         return _grouped(self.all.values(), lambda stay: stay.pod.node)
 
     def at(self, namespace: str, name: str, instant: datetime) -> PodStay | None:
-        """Return the pod with a name at ``instant``; of two, the later one."""
+        """Return the pod that had a name at ``instant``; if there are two, return the later one."""
         alike = self.named.get((namespace, name), ())
         return max((s for s in alike if s.covers(instant)), key=lambda s: s.begin, default=None)
 
@@ -129,7 +129,7 @@ class Stays:
 
 
 def replica_of(pod: PodSight) -> tuple[str, int] | None:
-    """Return role and id of a pod by its labels, else by its name; None if neither tells.
+    """Return role and id of a pod from its labels, else from its name; None if neither has them.
 
     The id comes from the name if possible: an id is never reused, an index is.
     """
@@ -144,8 +144,8 @@ def replica_of(pod: PodSight) -> tuple[str, int] | None:
 def job_of(pod: PodSight, jobs: ClusterJobs) -> JobId | None:
     """Return the job of a pod: by uid, else by labels, else by name; None if it has none.
 
-    Labels and names count only for jobs that existed when the pod was created; of several jobs with
-    the same name, the latest counts.
+    Labels and names refer only to jobs that existed when the pod was created; of several jobs with
+    the same name, the latest is used.
     """
     for uid in (pod.labels.get(UID_LABEL), pod.owner.uid if pod.owner else None):
         if uid in jobs.ids:
@@ -165,8 +165,8 @@ def job_of(pod: PodSight, jobs: ClusterJobs) -> JobId | None:
 def looked(stays: Stays, pods: Iterable[PodSight], jobs: ClusterJobs, now: datetime) -> Stays:
     """Return the stays, updated from all pods.
 
-    A pod that is no longer listed ended between two looks. Its last observation is kept, so that
-    its end is known if it was seen.
+    A pod that is no longer listed has ended between two looks. Its last observation is kept, which
+    may show how it ended.
     """
     seen = {pod.uid: pod for pod in pods}
     found = {

@@ -1,8 +1,8 @@
 """``brain-collect --kubernetes``: read the cluster, store, deliver, report its state.
 
-One per cluster (or list of namespaces). Samples go through the same spool and the same requests as
-a machine's readings; replicas and nodes are reported as by a scaler. The collector changes nothing
-in the cluster.
+There is one such collector per cluster (or list of namespaces). Samples go through the same spool
+and the same requests as a machine's readings; replicas and nodes are reported as by a scaler. The
+collector changes nothing in the cluster.
 """
 
 import argparse

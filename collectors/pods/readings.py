@@ -1,4 +1,6 @@
-"""Combine all sources into one reading for each job on a node, with its pods there added up."""
+"""Combines all sources into one reading for each job on a node, which adds up the job's pods
+there.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -44,8 +46,8 @@ def readings(
 ) -> list[JobReading]:
     """Add up the usage of each job's pods on each node.
 
-    Pods with Brain's agent, which measures itself, are left out, as are pods without a job and
-    unknown nodes. A value that was not measured is not guessed.
+    Pods with Brain's agent (which measures its own pod), pods without a job and unknown nodes are
+    left out. A value that was not measured stays unknown.
     """
     parts: dict[Place, list[tuple[PodStay, PodUse]]] = {}
     for each in usage.pods:
@@ -100,7 +102,7 @@ class _Last:
 
 
 class Samples:
-    """Turns readings into samples; a reading no newer than the last makes none."""
+    """Turns readings into samples; a reading that is not newer than the last one gives none."""
 
     def __init__(self) -> None:
         self._last: dict[Place, _Last] = {}

@@ -1,4 +1,6 @@
-"""Pods as replicas, for jobs that no scaler of Brain runs, and nodes as Brain stores them."""
+"""Pods as replicas, for jobs that no scaler of Brain runs, and nodes in the form that Brain
+stores.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,7 +19,9 @@ _TOLD = "-edljob-"
 
 
 def reports(stays: Stays, ours: Iterable[JobId], now: datetime) -> list[ReplicaReport]:
-    """Return a report per job of ``ours`` with pods that only this collector reports (DLRover)."""
+    """Return a report for each job of ``ours`` with pods that only this collector reports
+    (DLRover).
+    """
     wanted = frozenset(ours)
     found: dict[JobId, list[PodStay]] = {}
     for stay in stays.all.values():
@@ -36,8 +40,8 @@ def phases(stays: Stays) -> dict[str, dict[str, int]]:
 
 
 def nodes(seen: Iterable[NodeSight], pool: PoolName, now: datetime) -> list[Node]:
-    """Return nodes to register; a node that is not ready is left out, so Brain counts it as
-    silent.
+    """Return the nodes to register; a node that is not ready is left out, so that Brain considers
+    it lost.
     """
     return [
         Node(

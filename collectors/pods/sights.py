@@ -150,8 +150,9 @@ def node(obj: Object) -> NodeSight:
 def requests(spec: Object) -> Resources:
     """Return the resources that the scheduler reserves for a pod.
 
-    That is the sum of the containers, or of the largest init container and the sidecars that run
-    with it, whichever is larger, and the overhead. Limits stand in for missing requests.
+    This is the overhead plus the larger of two sums: that of all containers, and that of the
+    largest init container and the sidecars that run with it. If a request is missing, the limit is
+    used.
     """
     running = sum((_wanted(each) for each in spec.get("containers") or ()), Resources())
     sidecars, most = Resources(), Resources()

@@ -1,5 +1,5 @@
-"""Reads every source once per look. A source that fails is named with its remedy; the others go
-on.
+"""Reads every source once per look. If a source fails, its remedy is reported and the others are
+still read.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -91,7 +91,7 @@ class TelemetrySources:
         await self._passing.run()
 
     async def look(self) -> SourcesRead:
-        """Read all sources. A source's error is a result, never raised."""
+        """Read all sources. An error of a source is part of the result, and is never raised."""
         found, heard = SourcesRead(), self._passing.taken()
         try:
             found.pods = _readable(pod, await self._all("api/v1", "pods"), "pods", found)

@@ -21,7 +21,7 @@ _WATCH_SECONDS = 240
 
 
 class Passing:
-    """A watch of pods that appear and pass between two readings."""
+    """A watch for pods that start and end between two readings."""
 
     def __init__(self, door: Door, paths: Sequence[str]) -> None:
         """``paths`` are lists of pods: one for the cluster, or one for each namespace."""
@@ -37,7 +37,7 @@ class Passing:
                 tasks.create_task(self._follow(path))
 
     def taken(self) -> list[PodSight]:
-        """Return each pod seen since the last call, in its last state."""
+        """Return each pod seen since the last call, in its latest state."""
         heard, self._heard = self._heard, {}
         return list(heard.values())
 

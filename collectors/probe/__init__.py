@@ -1,11 +1,11 @@
-"""The probe: it sees a worker's steps, data waits and saves from inside the script's own process.
+"""The probe: it observes a worker's steps, data waits and saves from inside the script's process.
 
-It runs in the user's process: standard library only, CPython 3.8 on, loaded by absolute path as the
-package ``_brain_probe``. Its modules import each other relatively, since no code of Brain is on
-``sys.path``. It never imports torch; once the script does, it installs hooks in the optimizers, the
-DataLoader's iterator and the save and load functions. It never raises into training and never
-blocks it, except to park a worker when the agent asks. docs/reference/protocols.md describes its
-messages and files.
+It runs in the user's process, is loaded by absolute path as the package ``_brain_probe``, uses only
+the standard library and supports CPython 3.8 and later. Its modules import each other relatively,
+because no code of Brain is on ``sys.path``. The probe never imports torch; once the script does, it
+installs hooks in the optimizers, the DataLoader's iterator and the save and load functions. It
+never raises an exception into training, and blocks training only to park a worker on the agent's
+request. docs/reference/protocols.md describes its messages and files.
 
 The hooks only count: they append one tuple per step, and a daemon thread makes samples of them.
 On sampled steps, a few in a hundred or less, the norms of gradients are read as they arrive
@@ -29,7 +29,8 @@ _probe: Probe | None = None
 
 
 def start(config: dict[str, Any]) -> None:
-    """Begin to observe this process; ``config`` is BRAIN_WORKER, parsed. Never raises.
+    """Start to observe this process; ``config`` is the parsed BRAIN_WORKER. This never raises an
+    exception.
 
     ``BRAIN_PROBE=0`` switches it off. Children of an observed process are not ranks, so they are
     not observed: in a forked child the probe stops, and other children do not inherit BRAIN_WORKER.

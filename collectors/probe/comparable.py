@@ -1,4 +1,4 @@
-"""Jobs with comparable gradients, and the reasons why other jobs' gradients are not."""
+"""Tests if a job's gradients can be compared, and gives the reason if not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Odd(NotComparable):
 
 
 def trained_by(optimizer: Any) -> list[Any]:
-    """Return the parameters that an optimizer trains, if each worker has them whole."""
+    """Return the parameters that an optimizer trains, if each worker has all of them."""
     own = [each for group in optimizer.param_groups for each in group["params"]]
     own = [each for each in own if each.requires_grad]
     for each in own:
@@ -38,7 +38,7 @@ def trained_by(optimizer: Any) -> list[Any]:
 
 
 def network_of(own: list[Any], networks: Iterable[Any], processes: int) -> Any:
-    """Return the DistributedDataParallel that holds all of these parameters and averages gradients
+    """Return the DistributedDataParallel that contains all these parameters and averages gradients
     over all workers; None for one worker without any.
     """
     wanted = {id(each) for each in own}

@@ -1,4 +1,4 @@
-"""Files that a script saves or loads: find their present names, and detect changes."""
+"""Files that a script saves or loads: finds their present names, and detects changes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def identity(path: str) -> tuple[Any, ...]:
 
 
 def inode_of(path: str) -> int:
-    """Return the inode of a file; for a file that is still in memory (``launcher/inject/shim.py``),
-    the inode of the file on storage that it becomes.
+    """Return the inode of a file; for a file in memory (``launcher/inject/shim.py``), the inode of
+    the file on storage that will replace it.
     """
     shim = sys.modules.get("_brain_shim")
     return os.stat(path).st_ino if shim is None else int(shim.inode(path))
@@ -92,7 +92,7 @@ def size(path: str) -> int:
 
 
 def print_of(path: str | None) -> tuple[Any, ...]:
-    """Return a value that changes with the state of a file or directory; () if there is none."""
+    """Return a value that changes whenever a file or directory changes; () if it does not exist."""
     try:
         if path is None:
             return ()
@@ -117,13 +117,15 @@ class DeclaredCheckpoint:
         self.unchanged_steps = 0
 
     def seen(self, path: str) -> None:
-        """Note that the probe saw a save to this path, so that its change is not reported again."""
+        """Record that the probe saw a save to this path, so that its change is not reported
+        again.
+        """
         if self.path and (path + os.sep).startswith(self.path + os.sep):
             self.known = None
 
     def changed(self, steps: int) -> int | None:
-        """Return the steps completed before a change, once two looks in a row found the same state;
-        else None.
+        """Return the number of steps completed before a change, once two looks in a row found the
+        same state; else None.
         """
         if self.path is None:
             return None

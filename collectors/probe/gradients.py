@@ -91,7 +91,7 @@ class Gradients:
     # -- for the hooks of a step ------------------------------------------------------------------
 
     def open(self, steps: int, now: int) -> None:
-        """After a step, install hooks for the next step if that is to be sampled."""
+        """After a step, install hooks if the next step is to be sampled."""
         half = GRADIENT_STEPS // 2
         self.due = steps - steps % half + half
         if self.off or steps < self.resume:
@@ -115,7 +115,7 @@ class Gradients:
         self.spent = 0
 
     def told(self) -> tuple[Any, ...]:
-        """Return and clear the findings of a window of steps.
+        """Return and clear the results of a window of steps.
 
         The findings are norms, waits in nanoseconds, and the reason if there are none.
         """

@@ -1,4 +1,4 @@
-"""Install the probe's hooks in torch, safetensors and Lightning when a script imports them."""
+"""Installs the probe's hooks in torch, safetensors and Lightning when a script imports them."""
 
 from __future__ import annotations
 

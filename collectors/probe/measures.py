@@ -1,4 +1,4 @@
-"""Make samples from a window of steps."""
+"""Builds samples from a window of steps."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Probe:
         self.part = sharding.Part()
 
     def install(self) -> None:
-        """Hook into observed modules as they are imported, say hello, and stay out of forks."""
+        """Hook into observed modules when they are imported, and do nothing in forked children."""
         finder = Finder(self)
         finder.actions.update(tensorflow.ACTIONS)
         sys.meta_path.insert(0, finder)
@@ -91,7 +91,7 @@ class Probe:
         self.sender.tell("started", pid=os.getpid())
 
     def moved(self, rank: int, processes: int, place: dict[str, Any]) -> None:
-        """Note that this process goes on in another world, to which the next samples belong."""
+        """Record that this process continues in another world, to which the next samples belong."""
         try:
             self._close_window(time.monotonic_ns())
             # The thread that sends makes samples of a window by what is known here.
@@ -106,7 +106,7 @@ class Probe:
             self.failed("moved", error)
 
     def disarm(self) -> None:
-        """Stop observing: every hook then returns at once."""
+        """Stop observing: every hook then returns immediately."""
         self.armed = False
 
     def finish(self) -> None:
@@ -135,8 +135,8 @@ class Probe:
             self.armed = False
 
     def check_lease(self) -> None:
-        """End or hold this process if its lease is over. A process that was stopped and resumes
-        must not step or save beside its successors before the lease's own thread runs.
+        """End or hold this process if its lease has expired. A process that was stopped and resumes
+        must not step or save beside its successors, even before the lease's own thread runs.
         """
         while 0 < self.control[fields.LEASE] < time.monotonic_ns():
             if not self.config.get("hold"):
@@ -148,7 +148,7 @@ class Probe:
     # -- optimizer steps ----------------------------------------------------------------------
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Act on a step boundary: saves have their final names, and the worker may be parked."""
+        """Handle a step boundary: saves have their final names, and the worker may be parked."""
         if not self.armed or getattr(self.nested, "initialising", False):
             return
         path, park = None, False
@@ -313,7 +313,7 @@ class Probe:
         self, file: Any, seconds_ns: int, step: int | None = None, upload: bool = False
     ) -> None:
         """Remember a written file or directory until the next boundary. ``step`` is given if the
-        file has been complete since then, or if an ``upload`` has its state from that step.
+        file has been complete since that step, or if an ``upload`` has its state from that step.
         """
         try:
             path = files.path_of(file)

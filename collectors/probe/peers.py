@@ -1,4 +1,4 @@
-"""Find out if this worker met another worker, which mere copies of one program never do."""
+"""Finds out if this worker has met another one, which independent copies of a program never do."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "HOROVOD
 
 
 def met() -> bool:
-    """True if any library in this process is connected with another worker now.
+    """True if any library in this process is now connected with another worker.
 
-    The check imports nothing and uses no network: a library that the script did not import connects
-    no workers.
+    The check imports nothing and uses no network, because only imported libraries can connect
+    workers.
     """
     return _launched() or _grouped() or _divided() or _of_mpi() or _of_horovod()
 

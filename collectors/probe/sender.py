@@ -1,4 +1,4 @@
-"""Send the probe's events to the agent at once, and its samples to the collector."""
+"""Sends the probe's events to the agent immediately, and its samples to the collector."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ class Sender:
         self.measured_us = 0
 
     def start(self) -> None:
-        """Begin to send; called at the first step, so that scripts without steps get no thread."""
+        """Start to send; called at the first step, so that scripts without steps have no extra
+        thread.
+        """
         # No signal comes to it: a script may block one in all of its own threads and wait for it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         # Not a ``Thread``: a script may wait for all that ``threading`` knows.
@@ -84,18 +86,18 @@ class Sender:
             self._drain(self.untold, self.agent)
 
     def told_save(self, path: str) -> None:
-        """Note that a save was seen directly, so that changes of the declared checkpoint need no
-        guess.
+        """Record that the probe saw a save directly, so that changes of the declared checkpoint are
+        not reported again.
         """
         self.declared.seen(path)
 
     def flush_window(self) -> None:
-        """Make samples from queued measurements now, since later ones belong to another world."""
+        """Make samples from queued measurements now, because later ones belong to another world."""
         with self.lock:
             self._encode_handed()
 
     def flush(self) -> None:
-        """Send the rest at exit; wait at most a second for busy listeners."""
+        """Send the remaining messages at exit; wait at most a second for busy receivers."""
         until = time.monotonic() + 1.0
         while self._turn() and time.monotonic() < until:
             time.sleep(BUSY_SECONDS)

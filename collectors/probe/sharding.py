@@ -15,14 +15,14 @@ UNKNOWN = 0
 
 
 class Part:
-    """This worker's part; read rarely, because a large network has many tensors."""
+    """This worker's part, which is read rarely, because a large network has many tensors."""
 
     def __init__(self) -> None:
         self.due = WARMUP_STEPS
         self.bytes: int | None = None
 
     def read(self, steps: int, optimizer: Any, zeros: Iterable[Any]) -> int | None:
-        """Return the bytes, at most as old as half of the steps."""
+        """Return the bytes; the result may be as old as half of the steps so far."""
         if optimizer is not None and steps >= self.due:
             self.due, self.bytes = 2 * steps, UNKNOWN
             self.bytes = sharded_bytes(optimizer, zeros)
@@ -38,8 +38,8 @@ def sharded_bytes(optimizer: Any, zeros: Iterable[Any]) -> int | None:
     """Return the bytes of this worker's part; ``UNKNOWN`` if its size is unknown, None if each
     worker has the whole.
 
-    The part is the optimizer's state; gradients and parameters count where they are divided, too.
-    ``zeros``: the optimizers of DeepSpeed's stages 1 and 2, each around another one.
+    The part is the optimizer's state, and gradients and parameters if they are divided, too.
+    ``zeros`` are the optimizers of DeepSpeed's stages 1 and 2, each of which wraps another one.
     """
     module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
     divides = getattr(module, "ZeroRedundancyOptimizer", None)

@@ -1,4 +1,4 @@
-"""Count the parameters of an optimizer and the examples of a batch."""
+"""Counts the parameters of an optimizer and the examples of a batch."""
 
 from __future__ import annotations
 

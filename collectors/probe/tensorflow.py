@@ -1,4 +1,4 @@
-"""Steps and checkpoints of TensorFlow's parameter-server training, seen in its coordinator.
+"""Steps and checkpoints of TensorFlow's parameter-server training, observed in its coordinator.
 
 Workers of a ``ClusterCoordinator`` run the functions that it schedules, and ``join`` returns once
 all are done: as many steps as were scheduled, in the time since the last ``join``. The coordinator
@@ -65,9 +65,7 @@ def _joined(probe: Probe, steps: int) -> None:
 
 
 def hook_checkpoints(probe: Probe, module: Any) -> None:
-    """Watch checkpoints; each counts as the directory of its files, which older checkpoints may
-    share.
-    """
+    """Watch checkpoints; each is the directory of its files, which older checkpoints may share."""
     for name in ("save", "write"):
         _wrap(probe, module.Checkpoint, name, _saving, _directory)
     for name in ("restore", "read"):

@@ -1,5 +1,5 @@
-"""Checkpoints that are written in the background: they hold the state of the step at the call, and
-are complete when their future is done.
+"""Checkpoints that are written in the background: they contain the state at the call, and are
+complete when their future is done.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Uploads:
         return any(each.step == step and not each.over for each in self._under_way)
 
     def take_complete(self) -> list[Upload]:
-        """Return uploads that have become complete; a failed upload never does."""
+        """Return uploads that have become complete; a failed upload never becomes complete."""
         over = [each for each in self._under_way if each.over]
         self._under_way = [each for each in self._under_way if each not in over]
         return [each for each in over if each.complete]

@@ -10,8 +10,8 @@
     worlds        a coordinator's reports, derived from pods
     mirror        a copy of each job in Brain, and those worlds
 
-The objects belong to others, so Brain adds no annotation, label or finalizer. An adapter writes
-only the size, through the objects' own API (the scale subresource, ``parallelism``, ``suspend``),
-and only if the object's owner allows it by annotation. No adapter has been tested with the real
-project yet.
+The objects belong to other owners, so Brain adds no annotation, label or finalizer. An adapter
+writes only the size, through the objects' own API (the scale subresource, ``parallelism``,
+``suspend``), and only if the object's owner allows it by annotation. No adapter has been tested
+with the real project yet.
 """

@@ -1,8 +1,8 @@
 """``python -m scaler.adapters``: Kubeflow's PyTorchJobs and JobSets in a pool of Brain.
 
-The adapter runs beside ``brain-scale --kubernetes``, in other namespaces or on other nodes: a node
-is in one pool. Two adapters may run: a Lease decides which one acts; the other keeps its stores up
-to date.
+The adapter runs beside ``brain-scale --kubernetes``, in other namespaces or on other nodes, because
+a node belongs to one pool. Two adapters may run: a Lease decides which one acts; the other keeps
+its stores up to date.
 """
 
 import argparse
@@ -46,7 +46,7 @@ _LOOK_SECONDS = 0.25
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; pods go on running."""
+    """Serve until SIGTERM or SIGINT; pods continue to run."""
     given = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -71,7 +71,8 @@ async def _until_told(given: argparse.Namespace, cluster: Cluster, token: str) -
 async def serve(
     given: argparse.Namespace, cluster: Cluster, token: str, stop: asyncio.Event
 ) -> int:
-    """Follow until this process leads, then act until it loses the lease or ``stop`` is set.
+    """Follow until this process is the leader, then act until it loses the lease or ``stop`` is
+    set.
 
     Returns the exit code.
     """

@@ -1,9 +1,10 @@
-"""Jobs of other projects behind the port: their controllers create pods, Brain sets their number.
+"""Jobs of other projects behind the port: their controllers create pods, and Brain sets the number
+of pods.
 
-A replica is a pod; a separate master is the first replica. The backend sets sizes in the way of
-each kind, and size 0 by suspension. The controllers remove only the highest index, so a replica
-that must leave does so once all replicas above it may go. The controllers heal by themselves: the
-backend adopts a recreated pod as a new replica.
+A replica is a pod; a separate master is the first replica. The backend sets a size through the API
+of each kind, and suspends the job for size 0. The controllers remove only the highest index, so a
+replica can leave only once all replicas above it may leave. The controllers replace lost pods by
+themselves, and the backend adopts a recreated pod as a new replica.
 
 *Not run*: this backend was tested with objects of the projects' form, never with the projects'
 controllers.
@@ -91,7 +92,7 @@ class ForeignBackend:
         return sorted(found)
 
     def observe(self, job: JobId, now: datetime) -> Observed:
-        """Look at a job's pods, and record news that they show."""
+        """Observe a job's pods, and record the changes that they show."""
         with self._lock:
             free = self._free(now)
             read = self.find(job)
@@ -120,7 +121,7 @@ class ForeignBackend:
         *,
         group: str = WORKER,
     ) -> None:
-        """Write the replica down, then ask the controller for one more pod.
+        """Record the replica, then request one more pod from the controller.
 
         The template is its author's, so ``environment`` does not reach the pod.
         """
@@ -154,7 +155,9 @@ class ForeignBackend:
         """Do nothing: this backend reports no pod as adjustable."""
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
-        """Record that a replica is to leave, then ask for the least size that keeps the others."""
+        """Record that a replica should leave, then request the smallest size that keeps the
+        others.
+        """
         with self._lock:
             read = self.find(job)
             if read is None or read.refusal:
@@ -181,7 +184,7 @@ class ForeignBackend:
     def close(
         self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
     ) -> None:
-        """Record the end of a replica whose pod is gone, or that was never asked for."""
+        """Record the end of a replica whose pod is gone, or that was never requested."""
         with self._lock:
             read = self.find(job)
             if read is None:
@@ -199,7 +202,7 @@ class ForeignBackend:
                 self._keep(read, known.put(ended))
 
     def has_token(self, job: JobId) -> bool:
-        """True if the Secret beside the job has a token.
+        """True if the job's Secret has a token.
 
         Pods get it where their template asks for it.
         """
@@ -220,7 +223,8 @@ class ForeignBackend:
             self._write(read, {"token": None})
 
     def suspended_elsewhere(self, job: JobId) -> bool | None:
-        """Return the value of ``suspend`` that somebody else wrote; None if Brain knows the value.
+        """Return the value of ``suspend`` that another program or person wrote; None if Brain knows
+        the value.
 
         The API server is asked, because stores may not have Brain's own last write yet.
         """
@@ -235,7 +239,7 @@ class ForeignBackend:
             return records.changed_elsewhere(self._known(fresh), fresh)
 
     def heard(self, job: JobId, suspended: bool, version: int) -> None:
-        """Note that Brain has been told of a value of ``suspend``.
+        """Record that Brain has been informed of a value of ``suspend``.
 
         ``version`` is that of the desired world which followed.
         """
@@ -377,12 +381,14 @@ class ForeignBackend:
 
 
 def secret_name(job: str) -> str:
-    """Return the name of Brain's Secret beside a job."""
+    """Return the name of Brain's Secret for a job."""
     return f"{job}-brain"
 
 
 def secret(read: Training, values: Mapping[str, str]) -> dict[str, Any]:
-    """Build the Secret as it is applied. The job owns it, so it goes with the job."""
+    """Build the Secret in the form in which it is applied. The job owns it, so it is deleted with
+    the job.
+    """
     return {
         "metadata": {
             "name": secret_name(read.name),

@@ -15,7 +15,7 @@ MANAGER = "brain"
 
 
 def may_act(annotations: Mapping[str, str]) -> bool:
-    """True if the owner allows more than advice."""
+    """True if the owner allows Brain to do more than advise."""
     return annotations.get(MANAGED_BY) == MANAGER
 
 

@@ -1,15 +1,15 @@
 """A JobSet (``jobset.x-k8s.io/v1alpha2``) whose workers are one elastic indexed Job.
 
-Facts from the project's sources (releases 0.9 to 0.12): its webhook keeps ``replicas`` of a
-replicated Job for good, and lets a suspended JobSet change labels, selectors and tolerations of
-pods alone. So no number of Jobs can change; the number of pods in a Job can. Kubernetes lets
-``parallelism`` and ``completions`` of an indexed Job change together, and takes the highest indexes
-away first. With the feature gate ``ElasticJobSet`` (0.12, off by default) the JobSet takes both
-numbers and its controller writes them into the Job; without it the webhook refuses them, and the
-controller leaves the Job's numbers alone until the JobSet restarts and makes the Job anew.
+Facts from the project's sources (releases 0.9 to 0.12): its webhook never lets ``replicas`` of a
+replicated Job change, and of a suspended JobSet only labels, selectors and tolerations of pods. So
+the number of Jobs is fixed, but the number of pods in a Job is not. Kubernetes lets ``parallelism``
+and ``completions`` of an indexed Job change together, and removes the highest indexes first. With
+the feature gate ``ElasticJobSet`` (0.12, off by default) the JobSet takes both numbers and its
+controller writes them into the Job; without it the webhook refuses them, and the controller leaves
+the Job's numbers alone until the JobSet restarts and makes the Job anew.
 
-torchrun's ``--nnodes=MIN:MAX`` gives the sizes at which the pods can run, since running pods learn
-of no later size. Pods are ``<jobset>-<replicated job>-0-<index>-<random letters>``.
+torchrun's ``--nnodes=MIN:MAX`` gives the sizes at which the pods can run, because running pods are
+not informed of a later size. Pods are ``<jobset>-<replicated job>-0-<index>-<random letters>``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -71,7 +71,8 @@ class JobSets:
         )
 
     def resize(self, cluster: Cluster, read: Training, workers: int) -> None:
-        """Write both numbers into the Job and, if its webhook accepts them, into the JobSet.
+        """Write both numbers into the Job and, if the JobSet's webhook accepts them, into the
+        JobSet.
 
         A JobSet that has these numbers already takes them and changes nothing. If a JobSet is
         suspended, restarts or starts its Jobs in order, its Job may be missing: the Job will get

@@ -20,7 +20,7 @@ _OWNER = "elastic.iml.github.io/owner"
 
 
 class Mirror:
-    """Call ``look`` again and again. Each fact goes to Brain once, and again when it changed."""
+    """Call ``look`` repeatedly. Each fact is sent to Brain once, and again when it has changed."""
 
     def __init__(
         self,

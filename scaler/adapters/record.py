@@ -1,8 +1,8 @@
-"""The record of the replicas that were asked for in a foreign job, and of their ends.
+"""The record of the replicas of a foreign job that Brain requested, and of how they ended.
 
-Controllers know positions, which are reused; Brain knows ids, which are not. The record maps
-positions to ids. A Secret of the scaler, beside the job and owned by the job, keeps the record.
-``matched`` compares the record with the pods. The module is pure.
+Controllers use positions, which are reused; Brain uses ids, which are not. The record maps
+positions to ids. It is stored in a Secret of the scaler that the job owns. ``matched`` compares the
+record with the pods. The module is pure.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ ENDED_KEPT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEntry:
-    """One replica that was asked for or found."""
+    """One replica that was requested or found."""
 
     id: int
     #: The pod's place (``place_of``); another replica may have it after this one has ended.
@@ -41,7 +41,7 @@ class RecordEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspension:
-    """The value of a job's ``suspend`` that Brain wrote, or has been told of."""
+    """The value of a job's ``suspend`` that Brain wrote, or of which Brain has been informed."""
 
     suspended: bool
     #: Generation of the object that was read before: a write that never came leaves it as it was.
@@ -53,7 +53,7 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """The replicas of a job that still matter, lowest id first, with the last ones that ended."""
+    """The replicas of a job that still matter, lowest id first, and the last ones that ended."""
 
     entries: tuple[RecordEntry, ...] = ()
     #: Greater than every id of a forgotten replica.
@@ -68,14 +68,14 @@ class JobRecord:
 
     @property
     def open(self) -> tuple[RecordEntry, ...]:
-        """Return the entries whose end is not written down."""
+        """Return the entries whose end is not recorded."""
         return tuple(each for each in self.entries if each.exit is None)
 
     def entry(self, id: int) -> RecordEntry | None:
         return next((each for each in self.entries if each.id == id), None)
 
     def put(self, entry: RecordEntry) -> "JobRecord":
-        """Return the record with this entry in place of the entry of the same id."""
+        """Return the record with this entry in place of the entry with the same id."""
         others = [each for each in self.entries if each.id != entry.id]
         return replace(self, entries=tuple(sorted((*others, entry), key=lambda each: each.id)))
 
@@ -105,7 +105,8 @@ def place_of(pod: Object) -> str:
 
 
 def changed_elsewhere(record: JobRecord, training: Training) -> bool | None:
-    """Return the value of ``suspend`` that somebody else wrote and Brain has not been told of.
+    """Return the value of ``suspend`` that another program wrote and of which Brain has not been
+    informed.
 
     None if there is none.
     """
@@ -118,8 +119,8 @@ def changed_elsewhere(record: JobRecord, training: Training) -> bool | None:
 def matched(
     record: JobRecord, training: Training, pods: Sequence[Object], now: datetime
 ) -> JobRecord:
-    """Return the record, updated from the pods of the job: new pods are bound or adopted, ended
-    ones noted.
+    """Return the record, updated from the pods of the job: new pods are assigned or adopted, and
+    ends are recorded.
 
     A pod that the controller recreated is a new replica: the processes of the old pod are gone.
     """
@@ -178,7 +179,7 @@ def _told(seen: ReplicaSeen, training: Training, amounts: Resources | None) -> R
 
 
 def asked(record: JobRecord, training: Training) -> int:
-    """Return the smallest size that keeps every replica that was not asked to leave.
+    """Return the smallest size that keeps every replica that should not leave.
 
     Positions have no gaps.
     """

@@ -24,7 +24,7 @@ class Sources(Protocol):
         """Return one job of a kind."""
 
     def beside(self, kind: ForeignKind, namespace: str) -> Sequence[Object]:
-        """Return the objects of a namespace that the kind reads beside its jobs."""
+        """Return the objects of a namespace that the kind reads in addition to its jobs."""
 
     def pods(self, label: str, namespace: str, job: str) -> Sequence[Object]:
         """Return pods whose label names a job."""
@@ -57,7 +57,7 @@ class Reflected:
         return next(iter(self._jobs[kind].by("uid", uid)), None)
 
     def beside(self, kind: ForeignKind, namespace: str) -> Sequence[Object]:
-        """Return the objects of a namespace that the kind reads beside its jobs."""
+        """Return the objects of a namespace that the kind reads in addition to its jobs."""
         return [each for each in self._beside[kind.kind] if key_of(each).namespace == namespace]
 
     def pods(self, label: str, namespace: str, job: str) -> Sequence[Object]:
@@ -73,7 +73,7 @@ class Reflected:
 
 
 def reserves(pod: Object) -> Resources:
-    """Return the resources that a pod keeps from others: none once the pod is over."""
+    """Return the resources that a pod occupies; none once the pod has ended."""
     over = (pod.get("status") or {}).get("phase") in _OVER
     return NOTHING if over else reserved(pod)
 

@@ -1,4 +1,4 @@
-"""A training job of another project, as far as scaling needs it, and the demands on its kind."""
+"""A training job of another project, as far as scaling needs it, and the interface of its kind."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ class ForeignKind(Protocol):
 
 
 def document(read: Training) -> JobDocument:
-    """Build the job document: advice only, unless the job's owner allows more.
+    """Build the job document; Brain may only advise, unless the job's owner allows more.
 
     Raises:
         BadInput: a field cannot be one of Brain's; the message names it.
@@ -124,7 +124,7 @@ def document(read: Training) -> JobDocument:
 
 
 def processes(said: object, resources: Resources) -> int:
-    """Return the processes of a replica: a number, or ``gpu``, ``auto`` or ``cpu``; None is 1."""
+    """Return the processes of a replica: a number, ``gpu``, ``auto`` or ``cpu``; None means 1."""
     text = str(said) if said is not None else "1"
     if text.isdecimal():
         return max(1, int(text))
@@ -132,7 +132,7 @@ def processes(said: object, resources: Resources) -> int:
 
 
 def hands_off(obj: Object, kind: Kind, manager: object, own: str) -> str | None:
-    """Return a reason not to resize that any kind may have.
+    """Return a reason, common to all kinds, why Brain must not resize a job; None if there is none.
 
     ``manager``: the value of ``managedBy``; ``own``: the name of the kind's own controller there.
     """

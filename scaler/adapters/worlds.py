@@ -1,8 +1,7 @@
 """Derives worlds of jobs without Brain's agent from their pods. Pure.
 
-A coordinator would report that a world formed; here a world has formed when all pods that the job
-asks for run. The speed of such a world, and the steps that it redoes or loses, are unknown, so the
-verdict on its plans is inconclusive.
+Such a job has no coordinator, so a world counts as formed when all requested pods run. Its speed
+and its repeated or lost steps are unknown, so the verdict on its plans is inconclusive.
 """
 
 from datetime import datetime
@@ -25,7 +24,7 @@ def reports(
     processes: int,
     now: datetime,
 ) -> tuple[WorldReport, ...]:
-    """Return the reports that Brain has not had yet, in order.
+    """Return the reports that Brain has not received yet, in order.
 
     Args:
         known: the latest world in Brain.

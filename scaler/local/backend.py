@@ -88,7 +88,9 @@ class _Memory:
 
 
 class LocalBackend:
-    """Agents as processes of this machine. ``agent`` is the command that gets a directory."""
+    """Agents as processes of this machine; ``agent`` is the command, which gets a replica's
+    directory.
+    """
 
     def __init__(
         self,
@@ -180,7 +182,7 @@ class LocalBackend:
             log.info("started replica %d of %s as process %d", replica, wish.name, child.pid)
 
     def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
-        """Change the amounts in place and in ``limits.json``, which then holds the reservation."""
+        """Change the amounts of a running replica, and store them in ``limits.json``."""
         directory = self._directory(wish.job, replica)
         intent, agent = directory.intent(_Intent), directory.agent()
         if intent is None or agent is None:
@@ -194,7 +196,9 @@ class LocalBackend:
             log.info("replica %d of %s now reserves %s", replica, wish.name, changed.resources)
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
-        """Send SIGTERM, or with ``force`` SIGKILL, to the agent alone: its workers die with it."""
+        """Send SIGTERM (or SIGKILL with ``force``) only to the agent, because its workers die with
+        it.
+        """
         directory = self._directory(job, replica)
         number = signal.SIGKILL if force else signal.SIGTERM
         if not directory.signal(number):
@@ -226,7 +230,9 @@ class LocalBackend:
         write_private(directory / "token", secret.encode())
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
-        """Read the environment from a living agent's process, so no value is ever on storage."""
+        """Read the environment from a living agent's process, because its values are never
+        stored.
+        """
         for replica in reversed(self._ids(job)):
             directory = self._directory(job, replica)
             agent = directory.agent()

@@ -1,4 +1,4 @@
-"""One replica's directory: the writer of each file, and the fact that the file proves.
+"""One replica's directory: who writes each file, and what the file proves.
 
     file         writer                                    fact
     intent.json  scaler, before anything is started        the replica is written down
@@ -9,9 +9,9 @@
     exit.json    agent, the last thing it writes           how the agent ended
     gone.json    scaler, if the agent left no report       that the agent ended, and why
 
-The agent inherits ``agent.log`` as its output, with a lock on that descriptor. So an agent that has
-not taken its own ``lock`` yet differs, from outside, from an agent that never was or is gone. No
-process has to probe a lock that the agent is about to take.
+The agent inherits ``agent.log`` as its output, with a lock on that descriptor. So other processes
+can distinguish an agent that has not taken its own ``lock`` yet from one that never started or has
+ended, without testing a lock that the agent is about to take.
 """
 
 import fcntl
@@ -54,7 +54,7 @@ class ReplicaDirectory:
         self.path = path
 
     def claim(self, intent: Mapping[str, object]) -> bool:
-        """Write the replica down; False if another scaler did.
+        """Record the replica; return False if another scaler has done so.
 
         The intent is on storage afterwards.
 
@@ -83,7 +83,7 @@ class ReplicaDirectory:
         return read_json(self.path / "state.json", AgentState)
 
     def agent(self) -> int | None:
-        """Return the pid of the process that is provably the agent; None if there is none.
+        """Return the pid of the process that is certainly the agent; None if there is none.
 
         A job of the agent's user can also write ``state.json``, and could name another process, to
         be ended or to have its environment read. So the process must have this directory among its
@@ -137,7 +137,7 @@ class ReplicaDirectory:
     def launch(
         self, command: Sequence[str], environment: Mapping[str, str], directory: str
     ) -> subprocess.Popen[bytes] | None:
-        """Start the agent in a session of its own; None if an agent was started here before.
+        """Start the agent in a new session; return None if an agent was started here before.
 
         Raises:
             OSError: the agent cannot be started; its directory does not exist, for example.
@@ -163,7 +163,7 @@ class ReplicaDirectory:
             os.close(output)
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal to the agent; return False if no process is provably the agent."""
+        """Send a signal to the agent; return False if no process is certainly the agent."""
         pid = self.agent()
         if pid is None:
             return False
@@ -175,12 +175,12 @@ class ReplicaDirectory:
             return True
 
     def close(self, ending: ReplicaEnd) -> None:
-        """Write down how the replica ended, unless it is alive or has its own record."""
+        """Record how the replica ended, unless it is alive or has its own record."""
         if not (self.runs() or self.starting() or self.ending()):
             write_json(self.path / "gone.json", ending)
 
     def last_words(self) -> str:
-        """Return the last line that the agent printed, as a start for a person."""
+        """Return the last line that the agent printed."""
         try:
             with (self.path / "agent.log").open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))

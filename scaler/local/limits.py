@@ -1,4 +1,4 @@
-"""Limits a replica to its reservation: by a control group of its own, else by affinity.
+"""Limits a replica to its reservation, by a control group or else by CPU affinity.
 
     version 2   memory.max, cpu.max            below the nearest group that may have children
     version 1   memory.limit_in_bytes, cpu.cfs_quota_us     each below this process's own group
@@ -30,7 +30,7 @@ _ABANDONED_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaLimits:
-    """``limits.json``: a replica's reservation, and its enforcement."""
+    """``limits.json``: a replica's reservation, and what enforces it."""
 
     resources: Resources
     #: Folder of the replica's control group, by controller.
@@ -40,7 +40,7 @@ class ReplicaLimits:
 
 
 class ControlGroups:
-    """The control groups that this process may make.
+    """The control groups that this process may create.
 
     ``root`` is the folder of the machine's files.
 

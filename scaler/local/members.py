@@ -1,4 +1,4 @@
-"""Jobs of members: each in its member's own place."""
+"""Jobs of members, each in its member's own directories."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +12,13 @@ _OWN = ("HOME", "USER", "LOGNAME")
 
 
 class Members:
-    """The places of members in a state directory."""
+    """The directories of members in a state directory."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
 
     def settle(self, member: str | None, job: JobId) -> Path | None:
-        """Create a job's directory in the place of its member, and return the place.
+        """Create a job's directory in its member's place, and return the place.
 
         None if the job belongs to the service's own user. A job stays where it began.
         """

@@ -30,7 +30,7 @@ class LocalMachine:
 def measure(
     *, slots: int | None = None, root: Path = Path("/"), environment: Mapping[str, str] = os.environ
 ) -> LocalMachine:
-    """Measure this machine. With ``slots`` its CPU capacity is ``slots`` × 1000 mCPU instead."""
+    """Measure this machine; if ``slots`` is given, its CPU capacity is ``slots`` × 1000 mCPU."""
     gpus, accelerator = _gpus(environment.get(NVIDIA.visible))
     return LocalMachine(
         capacity=Resources(
@@ -115,7 +115,8 @@ def _gpus(visible: str | None) -> tuple[tuple[str, ...], str]:
 
 
 def lent(count: int, visible: str | None) -> tuple[str, ...]:
-    """Return names of the GPUs among ``count`` that ``CUDA_VISIBLE_DEVICES`` leaves; all if None.
+    """Return the names of the GPUs (of ``count``) that ``CUDA_VISIBLE_DEVICES`` allows; all if it
+    is None.
 
     >>> lent(4, None), lent(4, "2,GPU-8f1e"), lent(4, "1,-1,2"), lent(4, ""), lent(0, "0")
     (('0', '1', '2', '3'), ('2', 'GPU-8f1e'), ('1',), (), ())
