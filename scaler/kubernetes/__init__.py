@@ -1,1 +1,1 @@
-"""The scaler as an operator of Kubernetes. Loaded only by ``brain-scale --kubernetes``."""
+"""The scaler as a Kubernetes operator. Only ``brain-scale --kubernetes`` loads this package."""

@@ -1,8 +1,8 @@
 """The operator's view of Brain: its last answer about every job of the pool, and requests to it.
 
-Controllers run in threads, so this client blocks. ``follow`` asks for all unfinished jobs every few
-seconds and reports each job whose view changed. Once a job is no longer listed, the client asks
-about that job once: the end of a job never changes.
+Controllers run in threads, so this client blocks. ``follow`` requests all unfinished jobs every few
+seconds and reports each job whose view has changed. Once a job is no longer listed, the client
+requests its view once, because the end of a job never changes.
 """
 
 import logging
@@ -49,15 +49,17 @@ _REMEMBERED = 10_000
 
 
 class BrainPort(Protocol):
-    """``BrainClient``, or its stand-in without a Brain."""
+    """``BrainClient``, or its stand-in if the operator runs without Brain."""
 
     def send(self, call: Call[T], /) -> T:
-        """Do one operation; errors as in ``BrainClient.send``."""
+        """Send one request; errors as in ``BrainClient.send``."""
         ...
 
 
 class OperatorsBrain:
-    """Brain's views of the jobs of one pool, and the requests that a cluster's objects make."""
+    """Brain's views of the jobs of one pool, and the requests that follow from a cluster's
+    objects.
+    """
 
     def __init__(
         self, client: BrainPort, pool: str, *, told: Callable[[JobId], None] = lambda job: None
@@ -81,15 +83,19 @@ class OperatorsBrain:
 
     @property
     def known(self) -> bool:
-        """True if Brain ever sent its list of jobs."""
+        """True if Brain has ever sent its list of jobs."""
         return not self.trouble or bool(self._views)
 
     def view(self, job: JobId) -> JobView | None:
-        """Return Brain's last view of a job; None if Brain lacks this id, or was never asked."""
+        """Return Brain's last view of a job; None if Brain does not know this id, or was not asked
+        yet.
+        """
         return self._ended.get(job) or self._views.get(job)
 
     def recalled(self, job: JobId) -> JobView | None:
-        """Return the view of a job; Brain is asked if it may have ended before this process."""
+        """Return the view of a job; if the job may have ended before this process started, request
+        it from Brain.
+        """
         known = self.view(job)
         if known is not None:
             return known
@@ -101,8 +107,8 @@ class OperatorsBrain:
         return self._views
 
     def follow(self, stop: threading.Event, seconds: float) -> None:
-        """Ask until ``stop`` is set: every ``seconds`` while jobs change, less and less often while
-        none does, and at once after ``hurry``.
+        """Poll Brain until ``stop`` is set: every ``seconds`` while jobs change, less often while
+        none does, and immediately after ``hurry``.
         """
         pause = seconds
         while not stop.is_set():
@@ -121,11 +127,15 @@ class OperatorsBrain:
                 stop.wait(min(gather, seconds))
 
     def hurry(self) -> None:
-        """Have ``follow`` ask soon: Brain has decided something, or this process is to end."""
+        """Let ``follow`` poll soon, because Brain has decided something or this process will
+        end.
+        """
         self._hurried.set()
 
     def look(self) -> bool:
-        """Ask once, and report changes; return True if there were any, or if Brain is away."""
+        """Poll once, and report changes; return True if there were any, or if Brain is
+        unreachable.
+        """
         try:
             views, before = self._all(), self._views
             for job in before.keys() - views.keys():
@@ -185,7 +195,7 @@ class OperatorsBrain:
         return self._learn(self._client.send(calls.mirror(job, copy)))
 
     def object_says(self, job: JobId, said: Sequence[ObjectCondition]) -> None:
-        """Report the conditions of a job's object, if they are news and Brain knows the job."""
+        """Report the conditions of a job's object if they have changed and Brain knows the job."""
         view, known = self.view(job), self._said.get(job, ())
         if view is None or view.state in FINISHED:
             self._said.pop(job, None)
@@ -220,12 +230,13 @@ class OperatorsBrain:
         resources: Resources | None = None,
         group: str | None = None,
     ) -> PlanView:
-        """Ask for a size, of the job or of one ``group`` of its replicas.
+        """Request a size for the job, or for one ``group`` of its replicas.
 
-        The same ``key`` again is the same request, and has the same answer.
+        A second request with the same ``key`` gets the same answer.
 
         ``by`` is the requester, as far as the cluster knows. ``resources`` are amounts that each
-        replica shall reserve as well. Brain clamps the size of a job, unless amounts come with it.
+        replica should also reserve. Brain limits the size to one that fits, unless amounts are
+        requested, too.
 
         Raises:
             BadInput, Conflict: Brain refuses it, with the reason.
@@ -251,7 +262,7 @@ class OperatorsBrain:
         self.hurry()
 
     def suspend(self, job: JobId) -> JobView:
-        """Have a job stopped at its next safe point."""
+        """Request that a job stop at its next safe point."""
         return self._learn(self._client.send(calls.suspend(job)))
 
     def resume(self, job: JobId) -> JobView:

@@ -1,4 +1,4 @@
-"""The dependents of a job: objects and worlds beside the pods that plans scale.
+"""The dependents of a job: objects and worlds in addition to the pods that plans scale.
 
 upkeep           services, a PodGroup, gates, and the places where agents find each other
 gangs            pods whose gates open together, and that release their nodes together

@@ -1,4 +1,4 @@
-"""Autoscalers of the cluster that target a job: each property of a job has one owner.
+"""The cluster's autoscalers that target a job; each property of a job has one owner.
 
 A HorizontalPodAutoscaler owns the size, so Brain only advises. A VerticalPodAutoscaler owns the
 amounts that replicas reserve, so Brain changes no amounts.
@@ -16,7 +16,7 @@ _TARGETS: Mapping[Kind, str] = {HPA: "scaleTargetRef", VPA: "targetRef"}
 
 
 class Autoscalers:
-    """Autoscalers as stores show them.
+    """The autoscalers in the operator's stores.
 
     A kind that the cluster does not serve has none.
     """

@@ -1,8 +1,9 @@
 """Gangs: pods whose gates open together, and which release their nodes together.
 
-Part of a gang may get nodes that are useless without the rest: the scheduler knows a constraint
-that the gate does not, another job's pod was faster, or a node was lost. The gang keeps such nodes
-for a while, because more nodes may be on their way, and then releases all of them.
+A gang is the set of pods that must start together. It may get only some of its nodes: if the
+scheduler knows a constraint that the gate does not, if another job's pod was faster, or if a node
+was lost. The gang keeps these nodes for a while, because more may become free, and then releases
+all of them.
 """
 
 import threading
@@ -63,9 +64,9 @@ class Gangs:
         now: datetime,
         leaving: Collection[str] = (),
     ) -> GangState:
-        """Look once at a job's gang.
+        """Check a job's gang once.
 
-        ``end`` ends a pod whose gate is open; its replacement waits behind a gate.
+        ``end`` ends a pod whose gate is open; the replacement waits behind a gate.
 
         ``leaving`` are names of pods that others replace.
         """
@@ -95,7 +96,7 @@ class Gangs:
         )
 
     def forget(self, job: str) -> None:
-        """Forget the gang of a job that is over."""
+        """Forget the gang of a job that has ended."""
         self._shut.pop(job, None)
         self._broken.pop(job, None)
 
@@ -151,7 +152,7 @@ class Gangs:
 
 
 def patience_of(job: ElasticJob) -> timedelta:
-    """Return the time for which pods keep nodes while others find none."""
+    """Return the time for which pods keep nodes while other pods of the gang find none."""
     said = job.spec.gang_patience
     return PATIENCE if said is None else timedelta(seconds=said)
 

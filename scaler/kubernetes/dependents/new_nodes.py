@@ -1,8 +1,8 @@
-"""Asks for nodes that do not exist yet, if the present nodes could never hold a job.
+"""Requests nodes that do not exist yet, if the present nodes could never hold a job.
 
-Inside a cluster it is unknown which nodes an autoscaler can create. So pods ask for as long as the
-job waits. The condition says *not yet* during the job's patience, and *never* once no node came
-within it.
+The operator cannot know which nodes an autoscaler can create. So placeholder pods exist for as long
+as the job waits. The condition is *Unknown* during ``gangPatience``, and *NeverFits* if no node was
+added in this time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class Outlook:
 
 
 class NewNodes:
-    """Keeps the pods that ask for nodes."""
+    """Keeps the placeholder pods that request nodes."""
 
     def __init__(self, upkeep: Upkeep, pods: Store, nodes: Store) -> None:
         self._upkeep, self._pods, self._nodes = upkeep, pods, nodes
@@ -53,7 +53,7 @@ class NewNodes:
     def tend(
         self, job: ElasticJob, least: int, view: JobView | None, house: Installation, now: datetime
     ) -> Outlook:
-        """Look once at a job of which ``least`` pods begin together."""
+        """Check a job once, of which ``least`` pods start together."""
         have = view is not None and view.state in _HAVE
         size = max(least, view.replicas_wished) if view is not None and have else least
         mine = [pod for pod in self._pods.by("asking", job.metadata.uid) if gang.stays(pod)]
@@ -81,7 +81,7 @@ class NewNodes:
         return Outlook(lacking=asked, yet=True, look_seconds=left)
 
     def end(self, job: ElasticJob) -> None:
-        """Stop asking for nodes."""
+        """Stop requesting nodes."""
         for pod in self._pods.by("asking", job.metadata.uid):
             if gang.stays(pod):
                 self._upkeep.replace(pod)

@@ -1,4 +1,4 @@
-"""Facts about its own pod that an operator in a pod reads."""
+"""Facts that an operator in a pod reads from its own pod."""
 
 import os
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ def injected(
     namespace: str,
     environ: Mapping[str, str] = os.environ,
 ) -> AgentInjection | None:
-    """Return the agent injection for jobs; ``OWN`` stands for the operator's own image.
+    """Return the agent injection for jobs; ``OWN`` means the operator's own image.
 
-    So a kustomization that changes the operator's image changes containers and no arguments.
+    So a kustomization has to change only the operator's image, and no arguments.
 
     Raises:
         BadInput: this process does not run in a pod, or may not read its pod.

@@ -1,4 +1,4 @@
-"""Jobs in a queue of Kueue: keeps the Workloads by which they ask for quota.
+"""Jobs in a queue of Kueue: this module keeps the Workloads that request their quota.
 
 A job whose first Workload is not admitted does not run.
 """
@@ -41,7 +41,7 @@ _OVER = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The number of replicas that a queue leaves a job after one look."""
+    """The number of replicas that a queue allows a job."""
 
     #: The job as it may run: suspended until Kueue admits it.
     job: ElasticJob
@@ -90,7 +90,7 @@ class Queues:
         *,
         by_person: bool = False,
     ) -> Standing:
-        """Look once at the Workloads of a job; ``mine`` are its pods.
+        """Check the Workloads of a job once; ``mine`` are its pods.
 
         ``by_person`` is True if a person suspended the job in Brain, so that no admission may
         resume it.
@@ -150,7 +150,7 @@ class Queues:
         return Standing(job=job, told=((False, Reason.NO_SHARE, said),), leaves=leaves)
 
     def end(self, obj: Object, state: JobState, now: datetime) -> None:
-        """Finish the Workloads of a job that is over, so that Kueue has their quota back."""
+        """Finish the Workloads of a job that has ended, so that Kueue gets their quota back."""
         have = self._of(obj["metadata"]["uid"])
         self._delete(each for number, each in have.items() if number)
         if 0 in have and not is_true(have[0], "Finished"):

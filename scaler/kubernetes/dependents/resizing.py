@@ -50,7 +50,7 @@ _OVER = ("Succeeded", "Failed")
 
 
 class Way(StrEnum):
-    """The ways in which a pod can get its amounts."""
+    """The ways in which a pod can get its new amounts."""
 
     NOTHING = "nothing"
     #: Resize the pod in place.
@@ -72,7 +72,7 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """The result of one look at the amounts of a job's pods."""
+    """The result of one check of the amounts of a job's pods."""
 
     reason: Reason = Reason.AS_PLANNED
     #: Why some pods do not hold the amounts that they should; empty if all do.
@@ -105,7 +105,7 @@ def following(pod: Object, document: Resources, wanted: Resources, *, offered: b
 
 
 def unenforced(view: JobView, found: Resized) -> str:
-    """Return why the applying plan is given up; empty if it goes on.
+    """Return why the plan being applied must be abandoned; empty if it continues.
 
     A plan that needs another template never waits. A person's plan waits for every other obstacle.
     Brain's own plan waits for none, because Brain will make its advice again.
@@ -117,7 +117,7 @@ def unenforced(view: JobView, found: Resized) -> str:
 
 
 class Resizing:
-    """Changes the amounts of running pods; calling it again does no harm."""
+    """Changes the amounts of running pods; repeated calls are harmless."""
 
     def __init__(
         self, cluster: Cluster, pods: Store, nodes: Store, *, patience: timedelta = PATIENCE
@@ -143,7 +143,7 @@ class Resizing:
     ) -> Resized:
         """Do the next action on the amounts of every pod; ``end`` makes a replica leave.
 
-        Only a plan changes running pods: an edited template is for new pods.
+        Only a plan changes running pods; an edited template applies to new pods.
 
         Raises:
             BrainError: the API server is away.

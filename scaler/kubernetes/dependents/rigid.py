@@ -1,7 +1,8 @@
 """Derives the worlds of jobs that Brain's agent does not run from their pods. Pure.
 
-The size of such a job is fixed while its pods live, because each pod got the number of pods at its
-start. A plan replaces all pods. The steps that such a world makes, redoes or loses are unknown.
+The size of such a job is fixed while its pods exist, because each pod got the number of pods when
+it started. A plan replaces all pods. The steps that such a world makes, repeats or loses are
+unknown.
 """
 
 import logging
@@ -30,9 +31,9 @@ def running(seen: Sequence[ReplicaSeen]) -> tuple[int, ...]:
 
 
 def held(world: World | None, obj: Object | None, house: Installation) -> frozenset[int] | None:
-    """Return the replicas that only the job's coordinator releases; None if no world is known.
+    """Return the replicas that only the job's coordinator may release; None if no world is known.
 
-    Without an agent there is no coordinator, and without a Brain no coordinator learns which
+    Without an agent there is no coordinator, and without Brain no coordinator is informed which
     replicas to release, so surplus replicas would stay forever.
     """
     try:
@@ -56,12 +57,12 @@ def report(
     queued: bool,
     now: datetime,
 ) -> WorldReport | None:
-    """Build a coordinator's report of a world if all desired replicas run, else None.
+    """Build the report that a coordinator would send if all desired replicas run; else return None.
 
     ``processes`` returns those of each replica of a group.
 
-    ``known``: the latest world in Brain. Brain learns from the replicas how that world ends.
-    The world counts as stepping as soon as Brain lets the job start, which is ``queued`` till then.
+    ``known`` is the latest world in Brain, which infers from the replicas how it ends. The world
+    counts as stepping as soon as Brain lets the job start; until then the job is ``queued``.
     """
     ids = running(seen)
     if not ids or len(ids) != wished:
@@ -97,7 +98,7 @@ def report(
 
 
 def outdated(pods: Sequence[Object], generation: int) -> list[Object]:
-    """Return living pods that got another size than the desired one."""
+    """Return the living pods that were started for another size than the desired one."""
     return [
         pod
         for pod in pods

@@ -54,11 +54,12 @@ class Roles:
         ]
 
     def keep(self, job: ElasticJob, wished: int, now: datetime) -> None:
-        """Keep one living pod for each rank, and no process that knows outdated parameter servers.
+        """Keep one living pod for each rank, and end each process that was started with outdated
+        addresses of parameter servers.
 
-        Another number of servers concerns every process, so each process restarts. Another number
-        of workers concerns the chief. ``wished`` workers are desired; 0 while the job stops or
-        waits: then no pod is created, and those of these roles end after the last worker.
+        If the number of servers changes, every process restarts; if the number of workers changes,
+        only the chief does. ``wished`` workers are desired. It is 0 while the job stops or waits:
+        then no pod is created, and the pods of these roles end after the last worker.
         """
         pods = self._pods.by("owner", job.metadata.uid)
         if (ending := chiefs_end(job, pods, wished)) is not None:
@@ -85,10 +86,10 @@ class Roles:
                 self._upkeep.create(pod)
 
     def name(self, job: ElasticJob, document: JobDocument, *, rigid: bool) -> None:
-        """Create services: once for each edit of the object, and once for each operator.
+        """Create services: once after each edit of the object, and once for each operator.
 
-        The object's status proves nothing here: the operator also writes it while Brain is away or
-        nodes are missing.
+        The object's status does not show that they exist, because the operator also writes it while
+        Brain is unreachable or nodes are missing.
         """
         id, generation = job.metadata.uid, job.metadata.generation
         if self._named.get(id) == generation:
@@ -100,7 +101,7 @@ class Roles:
         self._named[id] = generation
 
     def end(self, job: ElasticJob) -> None:
-        """End the remaining pods of those roles when the job is over."""
+        """End the remaining pods of these roles when the job has ended."""
         self._named.pop(job.metadata.uid, None)
         for pod in self.pods_of(job):
             if _stays(pod):
@@ -108,14 +109,14 @@ class Roles:
 
 
 def fixed(job: ElasticJob) -> Iterator[str]:
-    """Return roles that plans do not scale."""
+    """Return the roles that plans do not scale."""
     for role in job.spec.replica_specs:
         if role not in (job.scaled, ReplicaType.MASTER):
             yield role
 
 
 def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, object]]:
-    """Return each process that ``TF_CONFIG`` may name, those that plans may add included."""
+    """Return each process that ``TF_CONFIG`` may name, including those that plans may add."""
     if job.strategy is not Strategy.PARAMETER_SERVER:
         return
     here = sizes_of(job)
@@ -125,10 +126,10 @@ def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, obje
 
 
 def unwanted(job: ElasticJob, pods: Sequence[Object]) -> Iterator[Object]:
-    """Return the pods to end of a job that shall have none, so that a resume begins afresh.
+    """Return the pods to end of a job that should have none, so that a resume starts with new pods.
 
     A worker that leaves may still write a checkpoint with its servers, so they stay until the last
-    worker is over. A failed pod goes at once.
+    worker has ended. A failed pod is ended immediately.
     """
     served = any(_role(pod) == job.scaled and _phase(pod) not in _OVER for pod in pods)
     for pod in pods:
@@ -139,12 +140,12 @@ def unwanted(job: ElasticJob, pods: Sequence[Object]) -> Iterator[Object]:
 
 
 def chiefs_end(job: ElasticJob, pods: Sequence[Object], wished: int) -> ReplicaEnd | None:
-    """Return the end of a job whose chief has ended for good; None while it goes on.
+    """Return the end of a job whose chief has ended for good; None while the job continues.
 
-    A chief that fails while its workers leave (``wished`` is 0) says nothing about the job.
+    If the chief fails while its workers leave (``wished`` is 0), the job does not fail.
 
-    The chief coordinates: its servers and workers wait for its requests, and never end. Only with
-    parameter servers does it: elsewhere a chief is a replica whose end says nothing of the others.
+    With parameter servers, the chief coordinates: servers and workers wait for its requests and
+    never end. In other jobs, the end of a chief says nothing about the other replicas.
     """
     if job.scaled == CHIEF or job.strategy is not Strategy.PARAMETER_SERVER:
         return None
@@ -163,15 +164,15 @@ def chiefs_end(job: ElasticJob, pods: Sequence[Object], wished: int) -> ReplicaE
 
 
 def surplus(job: ElasticJob, pod: Object) -> bool:
-    """True if plans do not scale the pod's role and the object no longer has its rank."""
+    """True if plans do not scale the pod's role and its rank is no longer in the object."""
     role = _role(pod)
     scaled = role == job.scaled or role not in sizes_of(job)
     return _stays(pod) and not scaled and _rank(pod) >= sizes_of(job)[role]
 
 
 def misled(job: ElasticJob, pod: Object, wished: int) -> bool:
-    """True if a process got other parameter servers, or a chief other workers, than the present
-    ones.
+    """True if a process was started with other parameter servers than the present ones, or a chief
+    with other workers.
     """
     if job.strategy is not Strategy.PARAMETER_SERVER or not _stays(pod) or not wished:
         return False
@@ -244,11 +245,11 @@ def _given_up(job: ElasticJob, pod: Object, pods: Sequence[Object]) -> str | Non
 
 
 def bereft(job: ElasticJob, pod: Object, pods: Sequence[Object]) -> bool:
-    """True if a chief failed because it lost a server: its script ends with 1 then, and another
-    chief would not.
+    """True if a chief failed because it lost a server: then its script ends with 1, and another
+    chief may succeed.
 
-    A server is lost if it is away, or younger than the chief. A server that comes no more excuses
-    no chief.
+    A server is lost if it is missing, or started after the chief. If a server will not be replaced,
+    this does not apply.
     """
     spec = job.spec.replica_specs.get(PS)
     if spec is None or _role(pod) != CHIEF or not relaunched(pod):

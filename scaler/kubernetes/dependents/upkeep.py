@@ -1,4 +1,6 @@
-"""Keeps a job's objects beside the pods that plans scale: services, a PodGroup, places, roles."""
+"""Keeps a job's objects other than the pods that plans scale: services, a PodGroup, places,
+roles.
+"""
 
 import json
 import logging
@@ -32,7 +34,7 @@ _FEW = 16
 
 
 class Upkeep:
-    """Keeps a job's dependents as they should be."""
+    """Keeps a job's dependents up to date."""
 
     def __init__(self, cluster: Cluster, pods: Store, nodes: Store) -> None:
         self._cluster, self._pods, self._nodes = cluster, pods, nodes
@@ -46,7 +48,7 @@ class Upkeep:
             self._cluster.apply(SERVICE, obj)
 
     def pod_group(self, job: ElasticJob, document: JobDocument) -> None:
-        """Apply Volcano's PodGroup, where Volcano admits gangs."""
+        """Apply Volcano's PodGroup, if Volcano admits gangs."""
         role = job.spec.replica_specs[job.scaled]
         obj = gang.pod_group(
             namespace=job.metadata.namespace,
@@ -60,14 +62,14 @@ class Upkeep:
         self._cluster.apply(gang.POD_GROUP, obj)
 
     def keep_budget(self, job: ElasticJob, count: int) -> None:
-        """Keep ``count`` of the job's pods from eviction."""
+        """Keep ``count`` of the job's pods from being evicted."""
         id = job.metadata.uid
         if self._kept.get(id) != count:
             self._cluster.apply(BUDGET, budget(job, count))
             self._kept[id] = count
 
     def release(self, obj: Object) -> None:
-        """Let pods of a deleted object be evicted: no operator moves them any more."""
+        """Let pods of a deleted object be evicted, because no operator moves them any more."""
         metadata, zero = obj["metadata"], {"spec": {"minAvailable": 0}}
         name = identity.budget_name(metadata["name"])
         try:
@@ -98,13 +100,13 @@ class Upkeep:
                 self.patch(pod, {"metadata": {"annotations": {identity.PLACE: json.dumps(place)}}})
 
     def late(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> Iterator[Object]:
-        """Return relaunched pods that take longer to be ready than ``restartTimeout`` allows."""
+        """Return restarted pods that take longer to be ready than ``restartTimeout`` allows."""
         for pod, left in _left(job, mine, now_seconds):
             if left < 0:
                 yield pod
 
     def patience(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> float | None:
-        """Return seconds until the next pod may be late; None if no pod can be."""
+        """Return the seconds until the next pod may be late; None if no pod can be."""
         left = (left for _, left in _left(job, mine, now_seconds))
         return min((max(1.0, each) for each in left), default=None)
 
@@ -133,7 +135,7 @@ class Upkeep:
         return (node["metadata"].get("labels") or {}) if node is not None else {}
 
     def patch(self, pod: Object, patch: Mapping[str, Any]) -> None:
-        """Merge a patch into a pod, if the pod still exists."""
+        """Apply a merge patch to a pod, if the pod still exists."""
         metadata = pod["metadata"]
         try:
             self._pods.learn(
@@ -158,7 +160,7 @@ def _left(
 
 
 def services(job: ElasticJob) -> Iterator[dict[str, Any]]:
-    """Build headless services, in which pods have names, ready or not."""
+    """Build headless services, which give pods DNS names even if they are not ready."""
     for role in job.spec.replica_specs:
         if role == ReplicaType.MASTER:
             continue
@@ -173,9 +175,8 @@ def services(job: ElasticJob) -> Iterator[dict[str, Any]]:
 def budget(job: ElasticJob, count: int) -> dict[str, Any]:
     """Build a PodDisruptionBudget that keeps ``count`` of the pods whose number plans change.
 
-    The budget has a number and no share: without ``replicas`` in the ElasticJob the disruption
-    controller cannot tell how many pods there should be. Pods that are not ready lose nothing by an
-    eviction.
+    The budget is a number and not a percentage, because the disruption controller may not know how
+    many pods there should be. Pods that are not ready lose nothing by an eviction.
     """
     return {
         "metadata": {
@@ -197,10 +198,10 @@ def endpoint_of(
 ) -> str:
     """Return the endpoint of the agent that forms the first world, or knows the coordinator.
 
-    A named pod stays named while it lives: two named pods would form two worlds. A named pod that
-    is cut off may be alive. Then another *member* of its world is named, and that agent forms no
-    world without the majority of the old one. A newcomer is never named then: a newcomer would form
-    a world alone.
+    The endpoint stays the same pod while that pod lives, because two endpoints could form two
+    worlds. If that pod is cut off, it may still be alive. Then another *member* of its world
+    becomes the endpoint, because that agent forms no world without the majority of the old one. A
+    newcomer never does, because it would form a world alone.
     """
     found: dict[str, Object] = {}
     alive = sorted((pod for pod in mine if _alive(pod)), key=_index)
@@ -223,7 +224,7 @@ def _endpoint_told(pod: Object) -> str:
 
 
 def agent_port(pod: Object) -> int:
-    """Return the port of a pod's agent: the first of the pod's host ports, if it has any."""
+    """Return the port of a pod's agent: the first of the pod's host ports, if there are any."""
     for container in (pod.get("spec") or {}).get("containers") or ():
         for variable in container.get("env") or ():
             if variable.get("name") == "BRAIN_POD":
@@ -234,9 +235,9 @@ def agent_port(pod: Object) -> int:
 def place_of(
     pod: Object, endpoint: str, labels: Mapping[str, str], lost: Sequence[int]
 ) -> dict[str, Any] | None:
-    """Return a pod's place for its agent.
+    """Return the text that informs a pod's agent of its place.
 
-    None while the place is unknown, or the pod has no node.
+    None if the place is unknown, or the pod has no node.
     """
     if not endpoint or not (pod.get("spec") or {}).get("nodeName"):
         return None

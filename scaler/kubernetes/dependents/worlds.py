@@ -1,4 +1,4 @@
-"""Reports worlds to Brain that no coordinator reports."""
+"""Reports the worlds of jobs without a coordinator to Brain."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from scaler.ports import ReplicaSeen
 
 
 class Worlds:
-    """All running replicas of a job are its world.
+    """All running replicas of a job form its world.
 
     Each world is reported once, and once more when a queued job starts.
     """
@@ -31,8 +31,8 @@ class Worlds:
     ) -> None:
         """Report the running replicas.
 
-        A size that was not asked for answers no generation. ``ours``: replicas start only after
-        Brain has let the job start.
+        If the size was not requested, the world belongs to no generation. ``ours`` means that
+        replicas start only after Brain has admitted the job.
         """
         ids, queued = rigid.running(seen), view.state is JobState.QUEUED
         if queued and ours:

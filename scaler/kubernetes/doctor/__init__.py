@@ -1,5 +1,5 @@
 """Finds what the operator lacks in a cluster: ``brain doctor --cluster``.
 
-Each finding has a remedy. Rights come from ``kinds.rights``, the source of the roles under
-``deploy/kustomize``.
+Each finding has a remedy. The permissions are those in ``kinds.rights``, from which the roles under
+``deploy/kustomize`` are generated.
 """

@@ -1,4 +1,6 @@
-"""``python -m scaler.kubernetes.doctor``: findings as lines of JSON; exits with 1 if any is bad."""
+"""``python -m scaler.kubernetes.doctor``: prints findings as lines of JSON; exits with 1 if any is
+bad.
+"""
 
 import argparse
 import json
@@ -30,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def findings(
     kubeconfig: str | None, context: str | None, asking: RightsQuestion
 ) -> Iterator[Finding]:
-    """Yield all findings; an API server that does not answer is a finding, too."""
+    """Yield all findings; if the API server does not answer, that is a finding, too."""
     try:
         cluster = Cluster(connect(kubeconfig=kubeconfig, context=context)).hasty(_SECONDS)
     except (BrainError, ImportError) as none:

@@ -1,4 +1,4 @@
-"""Examine the installed kinds, and the node labels that ranks and accelerators are read from."""
+"""Examines the installed kinds, and the node labels from which ranks and accelerators are read."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def examine(cluster: Cluster) -> Iterator[Finding]:
 
 
 def nodes(found: Sequence[Object]) -> Iterator[Finding]:
-    """Report labels that nodes lack."""
+    """Report missing labels of nodes."""
     if not found:
         yield Finding(
             "bad", "the cluster has no nodes", "add a node, or check the cluster's autoscaler"

@@ -1,4 +1,4 @@
-"""Asks the API server for each right, since only the API server knows."""
+"""Asks the API server for each permission, because only the API server knows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _OPTIONAL = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RightsQuestion:
-    """The account and the namespaces whose rights are asked for."""
+    """The account and the namespaces whose permissions are checked."""
 
     #: Namespaces that the operator serves; empty for all.
     namespaces: tuple[str, ...] = ()
@@ -38,7 +38,9 @@ class RightsQuestion:
 
 
 def examine(cluster: Cluster, asking: RightsQuestion) -> Iterator[Finding]:
-    """Return one finding per resource and place that lacks a verb, or one if none lacks any."""
+    """Return one finding for each resource and namespace with a missing verb, or one if none is
+    missing.
+    """
     missing = 0
     for right in RIGHTS:
         for namespace in places(right, asking):
@@ -57,7 +59,7 @@ def examine(cluster: Cluster, asking: RightsQuestion) -> Iterator[Finding]:
 
 
 def places(right: Right, asking: RightsQuestion) -> Sequence[str]:
-    """Return the namespaces in which a right is needed; the empty text stands for all."""
+    """Return the namespaces in which a permission is needed; the empty text means all."""
     match right.scope:
         case Scope.OWN:
             return (asking.own,)
@@ -68,7 +70,7 @@ def places(right: Right, asking: RightsQuestion) -> Sequence[str]:
 
 
 def remedy(scope: Scope, namespace: str, asking: RightsQuestion) -> str:
-    """Return the command that grants the rights of a scope."""
+    """Return the command that grants the permissions of a scope."""
     if not asking.namespaces:
         return f"kubectl apply -n {asking.own} -f deploy/kustomize/cluster-wide/rbac.yaml"
     if scope is Scope.JOBS:

@@ -1,7 +1,7 @@
-"""The kinds: ElasticJob and ScalePlan, one source of types, schema, rights and reference.
+"""The kinds ElasticJob and ScalePlan, from which schema, roles and reference are generated.
 
 ``python -m scaler.kubernetes.kinds`` writes everything under ``deploy/`` and ``docs/reference/``
-that is derived from the kinds. Only ``upgrade`` talks to a cluster.
+that is derived from the kinds. Only ``upgrade`` accesses a cluster.
 """
 
 from scaler.kubernetes.kinds.conditions import JobCondition, PlanCondition, Reason

@@ -19,7 +19,7 @@ _NOTE = "# Written by `python -m scaler.kubernetes.kinds`; edit the kinds, not t
 
 @cache
 def files() -> Mapping[str, str]:
-    """Return content by path below the repository."""
+    """Return the generated files: their content by path below the repository."""
     crds = {f"{kind.PLURAL}.yaml": [definition(kind)] for kind in (ElasticJob, ScalePlan)}
     chart = "deploy/helm/brain"
     documents: dict[str, list[Any]] = {

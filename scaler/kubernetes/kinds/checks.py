@@ -1,4 +1,4 @@
-"""Finds faults of an object that the schema accepts; an error has field, value and remedy."""
+"""Finds errors in an object that the schema accepts; an error has field, value and remedy."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _SHARE = re.compile(r"0?\.[0-9]+|1(\.0*)?|0(\.0*)?")
 
 
 def check_job(job: ElasticJob) -> None:
-    """Refuse a job that can never run.
+    """Raise BadInput for a job that can never run.
 
     Raises:
         BadInput: with field, value and remedy.
@@ -42,7 +42,7 @@ def check_job(job: ElasticJob) -> None:
 
 
 def check_plan(plan: ScalePlan) -> None:
-    """Refuse a plan that asks for nothing.
+    """Raise BadInput for a plan that requests nothing.
 
     Raises:
         BadInput: with field, value and remedy.
@@ -71,7 +71,8 @@ def check_plan(plan: ScalePlan) -> None:
 
 
 def check_template(template: Mapping[str, Any] | None, path: str) -> None:
-    """Refuse an impossible pod: without containers or image, or with malformed amounts.
+    """Raise BadInput for an impossible pod: one without containers or image, or with malformed
+    amounts.
 
     Raises:
         BadInput: with field, value and remedy.

@@ -1,10 +1,10 @@
-"""The words of conditions: types, their reasons and the phases that columns show."""
+"""The words of conditions: types, reasons, and the phases that ``kubectl get`` shows."""
 
 from enum import StrEnum
 
 
 class JobCondition(StrEnum):
-    """Conditions of an ElasticJob; each carries ``observedGeneration``."""
+    """Conditions of an ElasticJob; each has ``observedGeneration``."""
 
     #: True: the spec is valid, and Brain knows the job. False: the message says what to change.
     ACCEPTED = "Accepted"

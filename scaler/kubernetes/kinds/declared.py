@@ -1,4 +1,4 @@
-"""Fields of a job document beyond DLRover's schema, under the same names."""
+"""Fields of a job document that DLRover's schema does not have, under the same names."""
 
 from typing import Annotated
 

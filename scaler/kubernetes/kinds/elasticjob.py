@@ -1,4 +1,4 @@
-"""ElasticJob: a training job as people already write it for DLRover, and our additional fields."""
+"""ElasticJob: a training job in the form that DLRover's users write, with additional fields."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -42,7 +42,7 @@ OURS = ("brain", f"{GROUP}/brain")
 
 
 class Strategy(StrEnum):
-    """Ways in which the job's processes exchange what they learnt."""
+    """Strategies by which the job's processes share the training."""
 
     ALLREDUCE = "AllreduceStrategy"
     PARAMETER_SERVER = "ParameterServerStrategy"
@@ -62,7 +62,7 @@ class ReplicaType(StrEnum):
 
 
 class RestartPolicy(StrEnum):
-    """Rules for starting an ended replica again; its pod itself never restarts."""
+    """Rules for restarting an ended replica; its pod itself is never restarted."""
 
     ALWAYS = "Always"
     ON_FAILURE = "OnFailure"
@@ -172,7 +172,7 @@ class PolicySpec(Fields, frozen=True, kw_only=True):
 
 
 class ElasticJobSpec(Fields, frozen=True, kw_only=True):
-    """The desired state, as the user gives it."""
+    """The desired state, as the user states it."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -305,7 +305,9 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def strategy(self) -> Strategy:
-        """Return the strategy that ``distributionStrategy`` names, or that the roles imply."""
+        """Return the strategy that ``distributionStrategy`` names, or that follows from the
+        roles.
+        """
         implied = (
             Strategy.PARAMETER_SERVER
             if ReplicaType.PS in self.spec.replica_specs
@@ -324,15 +326,15 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.spec.replica_specs[self.scaled].groups
 
     def template_of(self, group: str = ReplicaType.WORKER) -> Mapping[str, Any]:
-        """Return the pod template of a group of the scaled role; that of the role for replicas
-        outside the groups.
+        """Return the pod template of a group of the scaled role, or the role's template for
+        replicas outside the groups.
         """
         own = self.groups[group].template if group in self.groups else None
         return own or self.spec.replica_specs[self.scaled].template or {}
 
 
 def scaled_of(roles: Iterable[str]) -> str:
-    """Return the role whose size plans change: ``worker``, else the only one there is.
+    """Return the role whose size plans change: ``worker``, else the only one that exists.
 
     >>> scaled_of(["chief", "dlrover-master"])
     'chief'

@@ -1,8 +1,8 @@
 """Building blocks of the kinds' fields: one declaration has type, bounds, default, text and rules.
 
-The description of a field is the ``#:`` comment above it; the rules of a field stand in ``RULES``
-of its struct. ``scaler.kubernetes.kinds.generate`` turns both into schema and reference;
-``reading`` holds objects to the same types.
+The description of a field is the ``#:`` comment above it; the rules are in ``RULES`` of its struct.
+``scaler.kubernetes.kinds.generate`` turns both into schema and reference; ``reading`` checks
+objects by the same types.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ MOST = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule by which the API server refuses an object at once, with its message."""
+    """A rule by which the API server refuses an object, with the message."""
 
     #: CEL over ``self`` (and ``oldSelf``, where the rule is about a change).
     cel: str
@@ -34,7 +34,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrinterColumn:
-    """A column that ``kubectl get`` prints; ``wide`` ones only with ``-o wide``."""
+    """A column that ``kubectl get`` prints; ``wide`` columns only with ``-o wide``."""
 
     name: str
     path: str
@@ -43,7 +43,9 @@ class PrinterColumn:
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An object inside a kind: this reader tolerates unknown fields, the API server prunes them."""
+    """An object inside a kind; this program ignores unknown fields, and the API server drops
+    them.
+    """
 
     RULES: ClassVar[tuple[Rule, ...]] = ()
 

@@ -1,4 +1,4 @@
-"""The observed state of an ElasticJob, as the operator writes it."""
+"""The observed state of an ElasticJob, which the operator writes."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -34,7 +34,7 @@ class ElasticJobCondition(Fields, frozen=True, kw_only=True):
 
 
 class GroupStatus(Fields, frozen=True, kw_only=True):
-    """Replicas of one group, counted."""
+    """The numbers of replicas of one group."""
 
     #: The group; `worker` has the replicas outside the other groups.
     name: Name
@@ -53,7 +53,7 @@ class GroupStatus(Fields, frozen=True, kw_only=True):
 
 
 class RoleStatus(Fields, frozen=True, kw_only=True):
-    """Replicas of one role, counted."""
+    """The numbers of replicas of one role."""
 
     #: The role.
     name: Name

@@ -1,4 +1,4 @@
-"""Converts quantities of Kubernetes to our units."""
+"""Converts quantities of Kubernetes to Brain's units."""
 
 import re
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ def quantity(value: object, field: str) -> Decimal:
 
 
 def resources(amounts: Mapping[str, object], field: str) -> Resources:
-    """Return CPU, memory and GPUs among ``amounts``; only Kubernetes cares for other resources.
+    """Return CPU, memory and GPUs in ``amounts``; only Kubernetes needs other resources.
 
     Raises:
         BadInput: an amount is no quantity.
@@ -67,7 +67,7 @@ def resources(amounts: Mapping[str, object], field: str) -> Resources:
 
 
 def is_accelerator(name: str) -> bool:
-    """True for a resource that is an accelerator, or a part of one."""
+    """True if a resource is an accelerator, or a part of one."""
     return devices(name, Decimal(1)) > 0
 
 

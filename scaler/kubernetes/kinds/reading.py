@@ -1,7 +1,7 @@
-"""Reads API objects as kinds; an unusable object is refused with field, value and remedy.
+"""Reads API objects as kinds; refuses an unusable object, with field, value and remedy.
 
-The schema refuses most of these objects earlier. This module also refuses objects that are older
-than the schema, or came through another one.
+The API server's schema refuses most of these objects earlier. This module also refuses objects that
+are older than this schema, or were written under another schema.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
-"""Rights of the operator in a cluster, with reasons: the source of RBAC, reference and doctor.
+"""Permissions of the operator in a cluster, with reasons: the source of the roles, the reference
+and the doctor.
 
-No right here lets the operator run commands in pods, change roles, or list secrets.
+No permission lets the operator run commands in pods, change roles, or list Secrets.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""ScalePlan: a change of a job's size, asked for by a person, a program or Brain."""
+"""ScalePlan: a change of a job's size, requested by a person, a program or Brain."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -110,7 +110,7 @@ class Throughput(Fields, frozen=True, kw_only=True):
 
 
 class ScalePlanStatus(Fields, frozen=True, kw_only=True):
-    """The course of the plan."""
+    """The progress of the plan."""
 
     #: Generation of the spec that the status describes; always 1.
     observed_generation: Int64 = 0

@@ -1,4 +1,5 @@
-"""``brain migrate --crds``: brings the cluster's kinds to this version, and drops no stored field.
+"""``brain migrate --crds``: updates the cluster's kinds to this version without dropping a stored
+field.
 
 A schema that knows fewer fields than the installed one drops the others from stored objects at
 their next write. So the upgrade first looks for such fields in every stored object.

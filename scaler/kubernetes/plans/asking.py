@@ -13,9 +13,10 @@ from scaler.kubernetes.runtime.cluster import Cluster, Kind, Object, key_of
 
 
 def asker(cluster: Cluster, kind: Kind, obj: Object, field: Sequence[str]) -> str:
-    """Return the last program that wrote ``field``, with the object that the program wrote.
+    """Return the last program that wrote ``field``, and the object that it wrote.
 
-    Stores drop the managed fields, so this asks the API server once for each request.
+    Stores drop the managed fields, so this reads the object from the API server once for each
+    request.
 
     Raises:
         BrainError: the API server no longer has the object, or is away.
@@ -25,7 +26,7 @@ def asker(cluster: Cluster, kind: Kind, obj: Object, field: Sequence[str]) -> st
 
 
 def author(cluster: Cluster, kind: Kind, obj: Object) -> str:
-    """Return the person that an object's annotation names, else the program that wrote its spec.
+    """Return the person whom an object's annotation names, else the program that wrote its spec.
 
     Raises:
         BrainError: as ``asker``.
@@ -35,7 +36,9 @@ def author(cluster: Cluster, kind: Kind, obj: Object) -> str:
 
 
 def through(obj: Object, kind: Kind, who: str) -> str:
-    """Name a person or program, and the object that the request came through."""
+    """Return a phrase that names a person or program, and the object through which the request
+    came.
+    """
     return f"{who} ({kind.kind} {key_of(obj)})"
 
 

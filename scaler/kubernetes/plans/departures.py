@@ -1,9 +1,9 @@
 """Pods that leave their nodes while the job runs, and the PodDisruptionBudget for the others.
 
 A pod leaves, once its replacement runs, if a ScalePlan names it, a plan of Brain names other nodes,
-or its node is cordoned. Until then
-a disruption budget keeps ``kubectl drain`` waiting. No budget covers pods of a node whose end is
-announced: a handover is better than a kill with the node.
+or its node is cordoned. Until then a disruption budget keeps ``kubectl drain`` waiting. No budget
+covers pods of a node whose end is announced, because it is better if they hand over than if they
+die with the node.
 """
 
 from collections.abc import Sequence, Set
@@ -26,7 +26,7 @@ _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
 
 class Departures:
-    """Lets pods leave once their replacements run, or their patience is over."""
+    """Lets pods leave once their replacements run, or the time limit has passed."""
 
     def __init__(
         self, upkeep: Upkeep, moves: Migrations, replicas: Replicas, room: NodeCapacity
@@ -36,9 +36,10 @@ class Departures:
     def tend(
         self, job: ElasticJob, view: JobView, mine: Sequence[Object], *, fixed: bool, now: datetime
     ) -> str:
-        """Look once; return why some pods do not leave yet, or nothing.
+        """Check once; return why some pods do not leave yet, or an empty text.
 
-        ``fixed``: the job's pods know each other's addresses, so the old pod of a rank goes first.
+        ``fixed`` means that the job's pods know each other's addresses, so the old pod of a rank
+        leaves first.
         """
         id, wished = JobId(job.metadata.uid), view.replicas_wished
         shut = self.shut(job, view, mine) if fixed else ""
@@ -68,9 +69,10 @@ class Departures:
         )
 
     def shut(self, job: ElasticJob, view: JobView, mine: Sequence[Object]) -> str:
-        """Return why a job with fixed ranks does not move yet, or nothing.
+        """Return why a job with fixed ranks does not move yet, or an empty text.
 
-        Its old pods go before the new ones start, so it would stand while these find no room.
+        Its old pods leave before the new ones start, so the job would stop if the new pods find no
+        room.
         """
         if view.plan is None or not under_way(view.plan):
             return ""
@@ -89,16 +91,16 @@ class Departures:
         return {str(p["metadata"]["name"]) for p in mine if marked(p) or _id(p) in until}
 
     def soon(self, job: ElasticJob, now: datetime) -> float | None:
-        """Return seconds until the next pod's patience is over; None if no pod waits."""
+        """Return the seconds until the next pod's time limit; None if no pod waits."""
         until = self._replicas.leaving(JobId(job.metadata.uid), patience_of(job), now).values()
         left = ((at - now).total_seconds() for at in until if at is not None)
         return min((each for each in left if each > 0), default=None)
 
 
 def kept(job: ElasticJob, wished: int, free: Set[int], ready: Set[int]) -> int:
-    """Return the number of replicas that the job's budget keeps; ``free`` may go.
+    """Return the number of replicas that the job's budget keeps; ``free`` ones may leave.
 
-    Missing replicas do not keep free ones from going.
+    Missing replicas do not prevent free ones from leaving.
     """
     if not job.spec.drain_on_cordon:
         return 0

@@ -1,4 +1,4 @@
-"""Moves pods: a replacement becomes ready elsewhere, then the old pod goes.
+"""Moves pods: a replacement becomes ready elsewhere, then the old pod leaves.
 
 A ScalePlan names some pods under ``migratePods``, and a plan of Brain names nodes. The pods that
 must leave carry the plan's name as an annotation, so the next operator continues. Other pods are on
@@ -32,7 +32,7 @@ _BRAINS = "brain/"
 
 
 class Migrations:
-    """Marks pods that are to move, and evicts them when their replacements run."""
+    """Marks pods that should move, and evicts them when their replacements run."""
 
     def __init__(self, cluster: Cluster, pods: Store) -> None:
         self._cluster, self._pods = cluster, pods
@@ -61,16 +61,16 @@ class Migrations:
         ]
 
     def stop(self, plan: ScalePlan, job: ElasticJob) -> None:
-        """Stop moving pods: those that still exist stay."""
+        """Stop moving pods; those that still exist stay."""
         names = self.left(plan, job)
         for pod in self._pods.by("job", job.metadata.uid):
             if pod["metadata"]["name"] in names:
                 self._mark(pod, None)
 
     def follow(self, plan: BrainsPlan | None, mine: Sequence[Object]) -> None:
-        """Mark the pods that a plan of Brain moves, and unmark those of a plan that was given up.
+        """Mark the pods that a plan of Brain moves, and unmark those of an abandoned plan.
 
-        Marks of ScalePlans stay: their pods leave anyway.
+        Marks of ScalePlans stay, because their pods leave in any case.
 
         ``plan`` is Brain's newest plan; ``mine`` are the job's pods.
         """
@@ -92,7 +92,7 @@ class Migrations:
         *,
         at_once: Callable[[Object], bool],
     ) -> str:
-        """Evict marked pods once others run; return why some stay meanwhile, or nothing.
+        """Evict marked pods once others run; return why some stay meanwhile, or an empty text.
 
         ``at_once`` are pods that do not wait for a replacement, because two pods of one rank would
         disturb each other, or because no replacement came in time.
@@ -148,12 +148,12 @@ def marked(pod: Object) -> str:
 
 
 def under_way(plan: BrainsPlan) -> bool:
-    """True if a plan of Brain only moves replicas, and does so now."""
+    """True if a plan of Brain that only moves replicas is being applied."""
     return plan.only_moves and plan.state in (PlanState.APPLYING, PlanState.APPLIED)
 
 
 def surplus(plan: BrainsPlan, pods: Iterable[Object]) -> list[Object]:
-    """Return the pods that a plan of Brain moves: those beyond its number on their nodes.
+    """Return the pods that a plan of Brain moves: those beyond the planned number on their nodes.
 
     Only a plan under way that merely moves replicas has such pods. Pods made for the plan stay.
     """
@@ -170,7 +170,7 @@ def surplus(plan: BrainsPlan, pods: Iterable[Object]) -> list[Object]:
 
 
 def lacking(plan: BrainsPlan, like: Object, pods: Sequence[Object], capacity: Capacity) -> str:
-    """Return why the nodes of a plan that moves replicas have no room for them; empty if they do.
+    """Return why the nodes of a plan that moves replicas have no room; empty if they have room.
 
     ``like`` is such a replica's pod without a node, ``pods`` are those of the job. A pod that the
     scheduler has not looked at yet may still find room.
@@ -206,7 +206,7 @@ def stranded(pods: Iterable[Object], nodes: Container[str]) -> list[Object]:
 
 
 def left_by(pods: Iterable[Object]) -> Collection[str]:
-    """Return nodes that pods must leave, which get no replacements."""
+    """Return the nodes that pods must leave, on which no replacement starts."""
     return {_node(pod) for pod in pods if marked(pod) and _node(pod)}
 
 

@@ -1,7 +1,7 @@
-"""ScalePlans: objects by which users request changes, and in which Brain's own plans appear.
+"""ScalePlans: objects with which users request changes, and which show Brain's own plans.
 
-Brain alone assigns generations. An object that another client created is a request: Brain turns it
-into a target once, on acceptance. From then on the object only shows the course of that plan.
+Brain alone assigns generations. An object that another client created is a request: Brain sets its
+target once, when it accepts the plan. From then on the object only shows the progress of the plan.
 """
 
 import logging
@@ -65,7 +65,7 @@ _CHANGES = frozenset({PlanState.APPROVED, PlanState.APPLYING})
 
 
 class Plans:
-    """Reconciles ScalePlans one at a time; ``publish`` shows plans that Brain makes by itself."""
+    """Reconciles ScalePlans one at a time; ``publish`` creates objects for Brain's own plans."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Plans:
         return [Key(each["metadata"]["namespace"], each["metadata"]["name"]) for each in found]
 
     def publish(self, key: Key) -> Result:
-        """Create an object for a job's newest plan if that came from no ScalePlan."""
+        """Create an object for a job's newest plan if the plan did not come from a ScalePlan."""
         obj = self._jobs.get(key)
         if obj is None:
             return Result()

@@ -1,4 +1,6 @@
-"""Requests that an edit of an ElasticJob makes to Brain: another size, a suspension, a resume."""
+"""Requests to Brain that follow from an edit of an ElasticJob: another size, a suspension, a
+resume.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -35,7 +37,7 @@ class Say(Protocol):
 
 
 class Requests:
-    """Sends each edit to Brain once; the object's status remembers the answer."""
+    """Sends each edit to Brain once; the object's status has the answer."""
 
     def __init__(self, cluster: Cluster, brain: OperatorsBrain, say: Say) -> None:
         self._cluster, self._brain, self._say = cluster, brain, say
@@ -63,8 +65,8 @@ class Requests:
         return view
 
     def suspended(self, obj: Object) -> bool:
-        """Return True if the operator asked for the standing suspension, though the status that
-        says so may not have come back from the API server yet.
+        """Return True if the operator requested the present suspension, even if the status that
+        says so has not come back from the API server yet.
         """
         return JobId(obj["metadata"]["uid"]) in self._suspended or suspended_here(obj)
 
@@ -72,7 +74,7 @@ class Requests:
         self._suspended.discard(job)
 
     def deadline(self, obj: Object, job: ElasticJob, view: JobView, now: datetime) -> JobView:
-        """End a job whose ``activeDeadlineSeconds`` are over."""
+        """End a job whose ``activeDeadlineSeconds`` have passed."""
         until = deadline_of(job)
         if until is None or now < until or view.intent is Intent.CANCEL:
             return view
@@ -91,8 +93,8 @@ class Requests:
             return view
 
     def size(self, obj: Object, job: ElasticJob, view: JobView) -> dict[str, Any] | None:
-        """Ask Brain for the sizes in ``replicas``, and in those of groups, after an edit; the
-        status remembers the answer.
+        """After an edit, request from Brain the sizes in ``replicas`` and in those of groups; the
+        status has the answer.
         """
         asked = job.spec.replica_specs[job.scaled].replicas
         generation, known = job.metadata.generation, job.status.request

@@ -1,4 +1,4 @@
-"""The change that a ScalePlan asks for. Pure."""
+"""The change that a ScalePlan requests. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from scaler.kubernetes.pods.placement import needs
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The change that a plan asks for."""
+    """The change that a plan requests."""
 
     #: Replicas of the group, or of the job.
     replicas: int
@@ -33,7 +33,7 @@ class Wanted:
 
 
 def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> Wanted:
-    """Return the replicas that a plan asks for, absolute or by pods to create and remove.
+    """Return the replicas that a plan requests, as a total or by pods to create and remove.
 
     Raises:
         BadInput: the plan asks for a change that no plan makes; the message has the remedy.
@@ -109,7 +109,7 @@ def _each(given: Mapping[str, Any], now: Resources, role: str) -> Resources:
 
 
 def check_served(plan: ScalePlan) -> None:
-    """Refuse a plan with fields that no plan can carry out.
+    """Raise BadInput for a plan with fields that no plan can carry out.
 
     Raises:
         BadInput: with field, and remedy.

@@ -1,5 +1,5 @@
-"""One replica as a pod: pure functions from desired state to manifests, and back from pods.
+"""One replica as a pod: pure functions from desired state to manifests, and from pods to replicas.
 
-No module here talks to a server. ``manifest`` turns an order into a pod, ``sight`` turns a pod into
-a replica.
+No module of this package accesses a server. ``manifest`` turns an order into a pod, ``sight`` turns
+a pod into a replica.
 """

@@ -1,4 +1,4 @@
-"""Amounts that a plan gives a replica's main container, and the amounts that its pod holds.
+"""Amounts that a plan gives a replica's main container, and the amounts that its pod has.
 
 A plan gives the amounts of a whole replica. The other containers of its pod keep theirs, and the
 main container gets the rest. Only requests and limits that the container has are changed, each by
@@ -36,8 +36,8 @@ Amounts = Mapping[str, Mapping[str, Any]]
 
 
 def wished(view: JobView, group: str = identity.WORKER) -> Resources:
-    """Return the amounts of each replica of a group: the applying plan's, else the standing
-    ones.
+    """Return the amounts of each replica of a group: those of the plan being applied, else the
+    present ones.
     """
     plan = changing(view)
     if plan is not None:
@@ -46,25 +46,25 @@ def wished(view: JobView, group: str = identity.WORKER) -> Resources:
 
 
 def changing(view: JobView) -> ScalePlan | None:
-    """Return the applying plan, if it changes the amounts of replicas."""
+    """Return the plan being applied, if it changes the amounts of replicas."""
     plan = view.plan
     applying = plan is not None and plan.state is PlanState.APPLYING and plan.changes_resources
     return plan if applying else None
 
 
 def amounts_alone(view: JobView) -> bool:
-    """True if the applying plan changes the amounts of replicas, but not their number."""
+    """True if the plan being applied changes the amounts of replicas, but not their number."""
     plan = changing(view)
     return plan is not None and plan.target.replicas == plan.current.replicas
 
 
 def without_restart(plan: ScalePlan) -> bool:
-    """True if a plan may restart no pod: it is Brain's own, and changes only amounts."""
+    """True if a plan may restart no pod, because it is Brain's own and changes only amounts."""
     return plan.in_place and plan.proposed_by == "brain"
 
 
 def of_main(template: Object, wished: Resources) -> dict[str, str]:
-    """Return the requests of the main container for a replica to reserve ``wished``.
+    """Return the requests of the main container with which a replica reserves ``wished``.
 
     The result lacks a resource that the container does not request, that the pod reserves as a
     whole, or that the other containers use up.
@@ -93,7 +93,7 @@ def _beside(spec: Mapping[str, Any]) -> list[Any]:
 
 
 def resized(amounts: Amounts, requests: Mapping[str, str]) -> dict[str, Any]:
-    """Return a container's amounts with these requests; limits keep their factor above requests.
+    """Return a container's amounts with these requests; each limit keeps its ratio to the request.
 
     >>> resized({"requests": {"memory": "2Gi"}, "limits": {"memory": "3Gi"}}, {"memory": "4Gi"})
     {'requests': {'memory': '4Gi'}, 'limits': {'memory': '6Gi'}}
@@ -113,7 +113,7 @@ def resized(amounts: Amounts, requests: Mapping[str, str]) -> dict[str, Any]:
 
 
 def said(name: str, amount: Decimal) -> str:
-    """Write an amount as people do: CPU in thousandths, memory in the largest unit that divides it.
+    """Format an amount for people: CPU in thousandths, memory in the largest unit that divides it.
 
     >>> said("cpu", Decimal("1.5")), said("memory", Decimal(3 * 2**30))
     ('1500m', '3Gi')
@@ -125,7 +125,7 @@ def said(name: str, amount: Decimal) -> str:
 
 
 def shown(amount: Resources) -> dict[str, str]:
-    """Write a replica's reserved amounts in the form of API objects, without accelerators.
+    """Format a replica's reserved amounts as in API objects, without accelerators.
 
     >>> shown(Resources(cpu_millis=1500, memory_bytes=3 * 2**30))
     {'cpu': '1500m', 'memory': '3Gi'}
@@ -143,12 +143,12 @@ def asked(pod: Object) -> Resources | None:
 
 
 def written(wished: Resources) -> str:
-    """Return the record of the amounts that a replica reserves, requested as ``asked``."""
+    """Return the record of the amounts that a replica reserves, whose requests are ``asked``."""
     return msgspec.json.encode(wished).decode()
 
 
 def reserved_by(pod: Object) -> Resources:
-    """Return the amounts that a replica reserves: the recorded ones, once its pod holds them.
+    """Return the amounts that a replica reserves: the recorded ones, once its pod has them.
 
     Amounts that the cluster adds to a pod (a sidecar, say) do not count as the replica's.
     """
@@ -186,7 +186,7 @@ def resized_pod(pod: Object, requests: Mapping[str, str]) -> list[dict[str, Any]
 
 
 class AmountsHeld(StrEnum):
-    """How far a pod holds the amounts of its spec."""
+    """How far a pod has the amounts of its spec."""
 
     #: The pod holds the amounts, or will from its start.
     HELD = "held"
@@ -199,7 +199,7 @@ class AmountsHeld(StrEnum):
 
 
 def held(pod: Object) -> tuple[AmountsHeld, str]:
-    """Return how far a pod holds the amounts of its spec, and its kubelet's message."""
+    """Return how far a pod has the amounts of its spec, and its kubelet's message."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if (each.get("type"), each.get("status")) == ("PodResizePending", "True"):
             state = (

@@ -1,9 +1,10 @@
-"""Pods that stay unschedulable on purpose, so that a cluster autoscaler adds nodes for the job.
+"""Placeholder pods that stay unschedulable on purpose, so that a cluster autoscaler adds nodes for
+the job.
 
-An autoscaler sees pods that no node takes, and no pods behind a scheduling gate. So pods without
-work ask in place of replicas: as many as would find no capacity on the present nodes, even if these
-were empty. They have the replicas' needs, and stay off the present nodes that would take them. They
-hold new nodes until the job's own pods can take those.
+An autoscaler considers pods that fit no node, but not pods behind a scheduling gate. So placeholder
+pods stand for replicas: as many as would not fit the present nodes even if these were empty. They
+have the same requests, and exclude the present nodes. They occupy new nodes until the job's own
+pods can use them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +40,7 @@ _PLACING = (
 
 
 def asking_index(pod: Object) -> tuple[str, ...]:
-    """Index pods that ask for a node by their job."""
+    """Index placeholder pods by their job."""
     uid = (pod["metadata"].get("labels") or {}).get(ASKS)
     return (uid,) if uid else ()
 
@@ -47,7 +48,7 @@ def asking_index(pod: Object) -> tuple[str, ...]:
 def asking(
     job: ElasticJob, group: str, number: int, off: Sequence[Object], image: str | None
 ) -> Object:
-    """Build the ``number``-th pod of a job that asks for a node other than those of ``off``, for a
+    """Build the ``number``-th placeholder pod of a job, which excludes the nodes ``off``, for a
     replica of ``group``.
 
     ``image`` is an image with a shell; None means the main container's image.

@@ -14,7 +14,7 @@ from scaler.kubernetes.runtime.cluster.kind import Object
 
 
 def beyond_range(ranges: Sequence[Object], container: Amounts) -> str:
-    """Return why LimitRanges refuse a container of these amounts; empty if they accept it."""
+    """Return why LimitRanges refuse a container with these amounts; empty if they accept it."""
     for obj in ranges:
         for item in (obj.get("spec") or {}).get("limits") or ():
             if item.get("type") == "Container":
@@ -38,7 +38,7 @@ def _outside(item: Mapping[str, Any], container: Amounts) -> Iterator[str]:
 
 
 def beyond_quota(quotas: Sequence[Object], more: Sequence[tuple[Amounts, Amounts]]) -> str:
-    """Return why ResourceQuotas have no room for a change; empty if they have.
+    """Return why ResourceQuotas have no room for a change; empty if they have room.
 
     ``more`` has each container that changes, with its amounts before and after.
     """

@@ -1,7 +1,7 @@
-"""Reads which program a container's command starts, as far as that shows outside the image.
+"""Finds out which program a container's command starts, as far as possible without its image.
 
-A command behind ``sh -c`` is split if the operator can do the same as a shell: directories,
-exported variables and one simple command. A shell runs every other command.
+A command behind ``sh -c`` is parsed if it consists of directories, exported variables and one
+simple command. A shell runs every other command.
 """
 
 import re
@@ -15,7 +15,7 @@ from scaler.kubernetes.kinds.documents.commands import LaunchKind, launch_of
 
 
 class ContainerEntry(StrEnum):
-    """Kinds of entry points; each kind needs another environment."""
+    """Kinds of entry points, each of which needs a different environment."""
 
     #: ``brain-run`` and ``dlrover-run``: our own launchers.
     OURS = "brain-run"

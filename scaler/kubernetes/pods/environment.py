@@ -1,4 +1,4 @@
-"""The variables that a container gets, by the kind of its command."""
+"""The environment variables of a container, by the kind of its command."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ RENDEZVOUS_PORT = 29400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
-    """The place of a pod among the pods of its type."""
+    """The position of a pod among the pods of its type."""
 
     job: str
     uid: str
@@ -32,12 +32,14 @@ class Crowd:
 
 
 def variables(entry: ContainerEntry, crowd: Crowd) -> list[dict[str, Any]]:
-    """Return the pod's variables beside those of its template; every kind gets DLRover's names."""
+    """Return the pod's variables in addition to those of its template; every kind gets DLRover's
+    names.
+    """
     return [*_fields(), *_named(_identity(crowd)), *_named(_launch(entry, crowd))]
 
 
 def merged(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return the variables of both; the template takes precedence.
+    """Return both sets of variables; the template takes precedence.
 
     The operator's variables come first, because the template's may refer to them.
     """

@@ -1,4 +1,4 @@
-"""Why a pod ended or never began, and the consequence of that failure for a replacement."""
+"""Reasons why a pod ended or never started, and the consequences for its replacement."""
 
 import re
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class PodFailure:
 
     @property
     def crashed(self) -> bool:
-        """True if the container ended by itself with an exit code that tells no more."""
+        """True if the container ended by itself and only the exit code is known."""
         return self.remedy is Remedy.RETRY and self.exit_code not in _NO_CRASH
 
 
@@ -52,7 +52,7 @@ _FATAL = frozenset({1, 2, 126, 127, 134})
 
 
 def failure(pod: Object) -> PodFailure:
-    """Classify a pod of phase Failed, or one whose container ended."""
+    """Classify the failure of a failed pod, or of one whose container ended."""
     status: Mapping[str, Any] = pod.get("status") or {}
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "").strip()
     said = f": {message}" if message else ""

@@ -1,4 +1,4 @@
-"""Decides if a job can ever run, and which of its waiting pods may begin together."""
+"""Decides if a job can ever run, and which of its waiting pods may start together."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _LEAVING = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutosca
 
 
 class FittingTally(dict[str, Decimal]):
-    """Amounts that can be summed."""
+    """A sum of amounts."""
 
     def __add__(self, other: "FittingTally") -> "FittingTally":
         return FittingTally(
@@ -93,10 +93,10 @@ def _comes(pod: Object) -> bool:
 
 
 def infeasible(pods: Sequence[Object], nodes: Sequence[Object]) -> str | None:
-    """Return why a job that needs all these ``pods`` can never run here; None if it might.
+    """Return why a job that needs all these ``pods`` can never run; None if it might run.
 
-    The check assumes that nodes are empty and healthy, and that other pods that the job wants
-    nearby come with it. Without nodes the answer is None: an autoscaler may create some on demand.
+    The check assumes that nodes are empty and healthy, and that other pods that the job requires
+    nearby will exist. Without nodes the answer is None, because an autoscaler may create some.
     """
     if not nodes:
         return None
@@ -129,8 +129,8 @@ def infeasible(pods: Sequence[Object], nodes: Sequence[Object]) -> str | None:
 def takers(
     pod: Object, count: int, nodes: Sequence[Object], before: Sequence[Object] = ()
 ) -> tuple[int, list[Object]]:
-    """Return how many of ``count`` such pods the nodes hold while they are empty but for the pods
-    ``before``, and the nodes that take one.
+    """Return how many of ``count`` such pods the nodes can hold if they are empty except for the
+    pods ``before``, and the nodes that can hold one.
     """
     one, empty = _tolerant(without_others(pod)), after(_alone(before), _empty(nodes))
     holds = len(placed([one] * count, empty).nodes)
@@ -174,13 +174,13 @@ def _passes(taint: str) -> bool:
 
 
 def counted(refusals: Mapping[str, str]) -> str:
-    """Return, as text, the number of nodes that do not take a pod, by reason."""
+    """Return a text with the number of nodes that refuse a pod, by reason."""
     counts = Counter(refusals.values())
     return ", ".join(f"{count} of {len(refusals)} {why}" for why, count in counts.most_common(4))
 
 
 def excess(each: Amounts, replicas: int, limits: Mapping[str, Any]) -> str | None:
-    """Return why ``replicas`` such pods are more than the job's ``resourceLimits`` allow."""
+    """Return why ``replicas`` such pods exceed the job's ``resourceLimits``."""
     for name, said in limits.items():
         limit = quantity(said, f"resourceLimits.{name}")
         wanted = each.get(_alias(name, each), Decimal(0)) * replicas
@@ -228,7 +228,7 @@ def _shown(name: str, amount: Decimal) -> str:
 
 
 def said_bytes(count: int) -> str:
-    """Write memory as people do: in the largest binary unit that divides it.
+    """Format memory for people, in the largest binary unit that divides it.
 
     >>> said_bytes(3 * 2**30), said_bytes(1536 * 2**20)
     ('3Gi', '1536Mi')

@@ -1,8 +1,8 @@
-"""Gangs: the least number of a job's pods begins together, or no pod holds any resource.
+"""Gangs: the smallest number of a job's pods starts together, or no pod occupies a resource.
 
 Volcano admits gangs where its PodGroup is installed. Elsewhere the operator makes pods with a
-scheduling gate. A pod behind its gate holds nothing; the gates of a gang open at once when there is
-capacity for all of its pods.
+scheduling gate. A pod behind its gate occupies nothing; the gates of a gang are opened together
+when there is capacity for all its pods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ def pod_group(
     priority: str | None,
     alike: Mapping[str, Sequence[Object]],
 ) -> dict[str, Any]:
-    """Build Volcano's object for a job; ``alike`` are its least pods, by group.
+    """Build Volcano's PodGroup for a job; ``alike`` are its smallest set of pods, by group.
 
     The group asks for the least size that can run: more pods may come one by one.
     """
@@ -63,7 +63,7 @@ def gated(pod: Object) -> bool:
 
 
 def begun(pods: Iterable[Object]) -> list[Object]:
-    """Return the pods of a job that no gate of the operator holds and that stay."""
+    """Return the pods of a job that are not behind the operator's gate and not being deleted."""
     return [pod for pod in pods if not gated(pod) and stays(pod)]
 
 
@@ -74,12 +74,12 @@ def stays(pod: Object) -> bool:
 
 
 def holding(pods: Iterable[Object]) -> list[Object]:
-    """Return the pods of a job that stay and have a node."""
+    """Return the pods of a job that have a node and are not being deleted."""
     return [pod for pod in pods if stays(pod) and (pod.get("spec") or {}).get("nodeName")]
 
 
 def bound_at(pod: Object) -> datetime | None:
-    """Return the time at which a pod got its node, as far as its status says."""
+    """Return the time at which a pod got its node, if its status has it."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if (each.get("type"), each.get("status")) == ("PodScheduled", "True"):
             return read_instant(each.get("lastTransitionTime"))
@@ -100,7 +100,7 @@ def opened(pod: Object, near: Mapping[str, str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Pods that may begin now, lowest id first."""
+    """Pods that may start now, lowest id first."""
 
     pods: Sequence[Object] = ()
     #: Labels of nodes that hold the pods, if these want to be near each other.
@@ -110,7 +110,7 @@ class Admission:
 
 
 def fitting_first(waiting: Sequence[Object], capacity: Capacity) -> list[Object]:
-    """Order pods such that those of a group without capacity hold back no other group."""
+    """Order pods so that those of a group without capacity do not delay another group."""
     first, rest = list[Object](), list[Object]()
     for name in sorted({identity.group_of(pod) for pod in waiting}):
         alike = [pod for pod in waiting if identity.group_of(pod) == name]
@@ -124,7 +124,7 @@ def fitting_first(waiting: Sequence[Object], capacity: Capacity) -> list[Object]
 def admitted(
     waiting: Sequence[Object], begun: int, *, least: int, unit: int, capacity: Capacity
 ) -> Admission:
-    """Choose the gated pods of a job that may begin now.
+    """Return the gated pods of a job that may start now.
 
     ``begun`` of the job's pods no longer have a gate. Together with those, the first pods to begin
     make ``least``; later pods come in units. No pod of such a group begins unless all of them find

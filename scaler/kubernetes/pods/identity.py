@@ -1,6 +1,6 @@
-"""Names and labels that identify pods: DLRover's, and those that every tool reads.
+"""Names and labels that identify pods: DLRover's, and those that all tools read.
 
-Identity is apart from rank: the id of a replica is never used again, a rank may be.
+Identity and rank differ: the id of a replica is never reused, but a rank may be.
 """
 
 import hashlib
@@ -124,7 +124,7 @@ def labels(
 
 
 def owner(job: str, uid: str) -> dict[str, Any]:
-    """Return the owner reference of an object that goes with a job."""
+    """Return the owner reference for an object that is deleted with its job."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -147,7 +147,7 @@ def place_of(pod: Object) -> Mapping[str, Any]:
 
 
 def generation_of(pod: Object) -> int:
-    """Return the generation of the plan that a pod was made for; 0 if unknown."""
+    """Return the generation of the plan for which a pod was created; 0 if unknown."""
     said = (pod["metadata"].get("annotations") or {}).get(GENERATION, "")
     return int(said) if said.isdecimal() else 0
 

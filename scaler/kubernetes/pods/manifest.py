@@ -35,7 +35,7 @@ _SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentInjection:
-    """The way in which the agent gets into a container."""
+    """How the agent gets into a container."""
 
     #: Image whose ``/opt/brain`` is copied; None if the job's own image has the agent.
     image: str | None
@@ -103,7 +103,7 @@ class PodOrder:
 
 
 def agent_runs(command: ContainerCommand, order_torchrun: bool, injected: bool) -> bool:
-    """True if Brain's agent runs the container's command, rather than running beside it."""
+    """True if Brain's agent runs the container's command, and does not merely run beside it."""
     if not injected:
         return False
     ours = {ContainerEntry.OURS, ContainerEntry.PYTHON} | (
@@ -119,7 +119,7 @@ def command_of(template: Object) -> ContainerCommand:
 
 
 def manifest(order: PodOrder) -> dict[str, Any]:
-    """Build the pod as it is created.
+    """Build the pod in the form in which it is created.
 
     ``kinds.checks`` has checked the template.
 

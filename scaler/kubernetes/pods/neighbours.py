@@ -1,4 +1,4 @@
-"""The predicates of kube-scheduler by which other pods decide about a pod's node."""
+"""The predicates of kube-scheduler that depend on other pods."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,17 +15,17 @@ _NAMESPACE = "kubernetes.io/metadata.name"
 
 
 def neighbourly(pod: Object) -> bool:
-    """True if other pods near a node decide whether a pod may go there."""
+    """True if other pods near a node decide whether a pod may run there."""
     return bool(terms(pod, "podAffinity") or terms(pod, "podAntiAffinity") or _spreads(pod))
 
 
 def averse(pod: Object) -> bool:
-    """True if a pod keeps others from its neighbourhood."""
+    """True if a pod keeps others away from its neighbourhood."""
     return bool(terms(pod, "podAntiAffinity"))
 
 
 def matter_to(pods: Iterable[Object]) -> Callable[[Object], bool]:
-    """Return a test of whether another pod can matter to the placement of ``pods``."""
+    """Return a test that says if another pod can affect the placement of ``pods``."""
     pods = list(pods)
     found: dict[str, tuple[Mapping[str, Any], Object]] = {}
     for pod in pods:
@@ -49,7 +49,8 @@ def matter_to(pods: Iterable[Object]) -> Callable[[Object], bool]:
 
 
 def without_others(pod: Object) -> Object:
-    """Return a pod that wants no neighbours but pods like itself, without spread constraints.
+    """Return a pod that requires no neighbours except pods like itself, and has no spread
+    constraints.
 
     Other pods that its spread constraints count may even out a skew that the pod alone cannot.
     """
@@ -68,7 +69,7 @@ def domains_near(pod: Object, node: Object) -> dict[str, str]:
 
 
 class Neighbours:
-    """The domains that other pods leave to a pod, by their terms and its own."""
+    """The domains that remain for a pod, by the terms of other pods and its own."""
 
     def __init__(self, pod: Object, nodes: Mapping[str, Object], there: Sequence[Object]) -> None:
         self._near, self._blocked = set[Domain](), set[Domain]()
@@ -87,7 +88,7 @@ class Neighbours:
         self.matter = bool(wanted or shunned or self._blocked or self._spreads)
 
     def refusal(self, labels: Mapping[str, str]) -> str:
-        """Return why a node of these labels cannot take the pod; empty if it can."""
+        """Return why a node with these labels cannot run the pod; empty if it can."""
         if self._blocked & labels.items():
             return "is kept free by pod anti-affinity"
         for key in self._keys:

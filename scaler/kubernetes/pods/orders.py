@@ -56,7 +56,7 @@ class Installation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierReplicas:
-    """Facts from earlier pods of a role that shape the next one."""
+    """Facts about earlier pods of a role that affect the next one."""
 
     #: The lowest rank without a living pod.
     rank: int
@@ -71,7 +71,7 @@ class EarlierReplicas:
 def past(
     pods: Iterable[Object], going: Collection[int] = (), *, crashes: bool = False
 ) -> EarlierReplicas:
-    """Collect from the existing pods of a role the facts that shape the next pod.
+    """Collect, from the existing pods of a role, the facts that affect the next pod.
 
     ``going`` are ids of replicas that are being replaced, so that others may have their ranks. With
     ``crashes``, a crash is an own failure: no world of the job counts it.
@@ -191,7 +191,9 @@ def _planned(wish: DesiredJob, group: str) -> Resources | None:
 
 
 def group_sizes(job: ElasticJob, view: JobView | None) -> Mapping[str, int]:
-    """Return the number of replicas that each group should have: as planned, else as declared."""
+    """Return the number of replicas that each group should have: the planned one, else the declared
+    one.
+    """
     groups = view.groups if view is not None else ()
     wished = {one.name: one.replicas_wished for one in groups if one.name != identity.WORKER}
     return wished if any(wished.values()) else {n: one.replicas for n, one in job.groups.items()}
@@ -208,7 +210,7 @@ def specimens(job: ElasticJob, size: int, groups: Mapping[str, int]) -> dict[str
 
 
 def specimen(job: ElasticJob, group: str = identity.WORKER) -> Object:
-    """Build a pod of the scaled role with the fields that decide about its placement."""
+    """Build a pod of the scaled role with the fields that affect its placement."""
     template = job.template_of(group)
     own: Mapping[str, Any] = template.get("metadata") or {}
     name, uid = job.metadata.name, job.metadata.uid
@@ -232,7 +234,7 @@ def _declared(host_ports: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 
 def gang_size(job: ElasticJob, document: JobDocument) -> int:
-    """Return the number of pods that begin together or not at all: the least size of the job."""
+    """Return the number of pods that must start together: the smallest size of the job."""
     return document.replicas.min
 
 
@@ -248,7 +250,9 @@ def by_volcano(job: ElasticJob, house: Installation) -> bool:
 
 
 def spares_of(job: ElasticJob, document: JobDocument) -> int:
-    """Return the replicas that make no whole unit: 31 of unit 4 run as 28, and 3 stay warm."""
+    """Return the number of replicas that form no whole unit: with unit 4, 28 of 31 run and 3 stay
+    warm.
+    """
     asked = job.spec.replica_specs[job.scaled].replicas or 0
     first, unit = document.replicas.first, document.replicas.unit
     return min(asked - first, unit - 1) if unit > 1 and asked > first else 0
@@ -262,7 +266,9 @@ def elastic(job: ElasticJob, house: Installation) -> bool:
 
 
 def injected(job: ElasticJob, house: Installation) -> bool:
-    """True if Brain's agent goes into the job's containers; TensorFlow jobs form no world."""
+    """True if Brain's agent is injected into the job's containers; TensorFlow jobs form no
+    world.
+    """
     wanted = annotations_of(job).get(identity.INJECT) != "off"
     return house.injection is not None and wanted and job.strategy is not Strategy.PARAMETER_SERVER
 
@@ -274,7 +280,7 @@ def opaque(job: ElasticJob) -> bool:
 
 
 def master_name(job: ElasticJob) -> str:
-    """Return the address of rank 0: a service that follows the label of that rank."""
+    """Return the address of rank 0: a service that selects the label of that rank."""
     return f"{identity.service_name(job.metadata.name, job.scaled)}-0.{job.metadata.namespace}"
 
 
@@ -284,7 +290,7 @@ def owner_of(job: ElasticJob) -> str:
 
 
 def annotations_of(job: ElasticJob) -> Mapping[str, str]:
-    """Return annotations of the job that its pods get, too."""
+    """Return the annotations of the job that its pods get, too."""
     return {
         name: value
         for name, value in job.metadata.annotations.items()
@@ -308,7 +314,7 @@ def priority_class(said: str | None, rank: int, size: int) -> str | None:
 
 
 def exhausted(pods: Sequence[Object], limit: int | None, *, crashes: bool = False) -> str | None:
-    """Return why a rank gets no further replica: its replicas failed too often."""
+    """Return why a rank gets no further replica: its replicas have failed too often."""
     if limit is None:
         return None
     before = past(pods, crashes=crashes)
@@ -323,7 +329,7 @@ def exhausted(pods: Sequence[Object], limit: int | None, *, crashes: bool = Fals
 def tensorflow_config(
     job: ElasticJob, role: str, rank: int, sizes: Mapping[str, int]
 ) -> dict[str, dict[str, str]]:
-    """Build ``TF_CONFIG`` of one process, where the job's strategy needs it.
+    """Build ``TF_CONFIG`` of one process, if the job's strategy needs it.
 
     If the number of workers may change, no process gets that number, so workers can come and go
     without a restart of the others.
@@ -340,8 +346,8 @@ def tensorflow_config(
 
 
 def sizes_of(job: ElasticJob, scaled: int = 0) -> dict[str, int]:
-    """Return the number of replicas of each role in the object; ``scaled`` is the number of the
-    scaled role by a plan, 0 if no plan says it.
+    """Return the number of replicas of each role in the object; ``scaled`` is the planned number of
+    the scaled role, or 0 if there is no plan.
     """
     found = {
         role: spec.replicas

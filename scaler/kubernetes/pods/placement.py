@@ -1,8 +1,8 @@
 """Chooses nodes for a pod, by the predicates of kube-scheduler.
 
-Gate and forecast both ask ``placed``, which checks selector, required node affinity, taints,
-required pod affinity and anti-affinity, and free resources. It ignores preferences: a job may begin
-on any node that may take its pods.
+Admission and forecast both use ``placed``, which checks selector, required node affinity, taints,
+required pod affinity and anti-affinity, and free resources. It ignores preferences, because a job
+may start on any node that accepts its pods.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ _PORT = "port "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The nodes that pods may go to, and their free resources."""
+    """The nodes on which pods may run, and their free resources."""
 
     #: All nodes by name.
     nodes: Mapping[str, Object]
@@ -39,7 +39,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPlacement:
-    """Nodes of the first pods that fit together."""
+    """The nodes for the first pods that fit together."""
 
     nodes: tuple[str, ...] = ()
     #: For each node, why it does not take the next pod; None if all pods have a node.
@@ -47,19 +47,21 @@ class PodPlacement:
 
 
 def needs(spec: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return the amounts that a pod of this spec takes from its node: resources, ports, one pod."""
+    """Return what a pod of this spec uses on its node: resources, ports, one pod."""
     return {"pods": _ONE} | pod_requests(spec) | dict(_host_ports(spec))
 
 
 def offers(amounts: Amounts, name: str) -> Decimal:
-    """Return the amount of a resource in ``amounts``, a node's total or free resources."""
+    """Return the amount of a resource in ``amounts``, which are a node's total or free
+    resources.
+    """
     return amounts.get(name, _ONE if name.startswith(_PORT) else _NONE)
 
 
 def placed(pods: Sequence[Object], capacity: Capacity) -> PodPlacement:
-    """Place ``pods`` together, in this order, each on the fullest node that has capacity.
+    """Place ``pods`` together, in this order, each on the fullest node with capacity for it.
 
-    Pods that want to be near each other begin in the domain that holds most of them.
+    Pods that must be near each other start in the domain that can hold most of them.
     """
     best: PodPlacement | None = None
     for near, most in _beginnings(pods, capacity):
@@ -74,7 +76,7 @@ def placed(pods: Sequence[Object], capacity: Capacity) -> PodPlacement:
 
 
 def after(pods: Sequence[Object], capacity: Capacity) -> Capacity:
-    """Return the capacity that is left once each of ``pods`` that finds a node is on it."""
+    """Return the remaining capacity once each of ``pods`` that finds a node runs there."""
     left = _Left(capacity)
     for pod in pods:
         left.settle(pod)

@@ -1,4 +1,4 @@
-"""Reads the topology of nodes, and chooses the nodes that a job may have."""
+"""Reads the topology of nodes, and chooses the nodes that a job may use."""
 
 import re
 from collections import Counter
@@ -35,7 +35,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
 
 
 def topology(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a node's place, outermost first: zone, spine, rack, switch; empty if unknown.
+    """Return a node's location, outermost level first: zone, spine, rack, switch; empty if unknown.
 
     >>> topology({"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/switch": "s4"})
     ('z1', '', '', 's4')
@@ -45,7 +45,7 @@ def topology(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def told(labels: Mapping[str, str]) -> str:
-    """Return a node's place in the form of ``BRAIN_TOPOLOGY``; an unknown level is ``-``.
+    """Return a node's location in the form of ``BRAIN_TOPOLOGY``; an unknown level is ``-``.
 
     >>> told({"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/switch": "s4"})
     'z1/-/-/s4'
@@ -54,7 +54,7 @@ def told(labels: Mapping[str, str]) -> str:
 
 
 def usable(node: Object) -> bool:
-    """True if pods may go to a node: the node is ready, and not cordoned."""
+    """True if pods may be placed on a node, which is ready and not cordoned."""
     if (node.get("spec") or {}).get("unschedulable"):
         return False
     conditions = (node.get("status") or {}).get("conditions") or ()
@@ -85,10 +85,10 @@ def offers(node: Object) -> Resources:
 
 
 def nearest(chosen: Iterable[tuple[NodeName, int]], seen: Iterable[ReplicaSeen]) -> NodeName | None:
-    """Return the node that a plan names for a job's next replica; None for any node.
+    """Return the node that a plan chose for a job's next replica; None means any node.
 
     ``chosen`` is the plan's number of replicas on each node, without replicas that leave. Living
-    replicas without a node are on their way to the first nodes that lack one.
+    replicas without a node are assumed to go to the first nodes with too few replicas.
     """
     nodes = [one.node for one in seen if one.alive and not one.leaving]
     placed = Counter(node for node in nodes if node is not None)

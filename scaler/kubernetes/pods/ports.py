@@ -21,7 +21,7 @@ def of(pod: Object) -> list[str]:
 
 
 def master(pod: Object) -> int | None:
-    """Return the port of rank 0 that the pod was given: the same for all pods of its job."""
+    """Return rank 0's port in the pod; it is the same for all pods of a job."""
     for container in (pod.get("spec") or {}).get("containers") or ():
         for variable in container.get("env") or ():
             if variable.get("name") == MASTER:
@@ -30,7 +30,7 @@ def master(pod: Object) -> int | None:
 
 
 def choose(taken: set[int], first: int = FIRST, last: int = LAST) -> int:
-    """Choose a port that no pod has on any host, so that it is free wherever the pod goes.
+    """Choose a port that no pod uses on any host, so that it is free wherever the pod runs.
 
     >>> choose({20000, 20001})
     20002

@@ -1,4 +1,4 @@
-"""The predicates of kube-scheduler that depend on a pod and a node alone."""
+"""The predicates of kube-scheduler that depend only on a pod and a node."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,12 +19,12 @@ _NUMBER = r"[+-]?[0-9]+"
 
 
 def may_come(pod: Object, node: Object) -> bool:
-    """True if a node would take a pod if it were empty and alone."""
+    """True if a node would accept a pod if the node were empty."""
     return not dislike(pod, node)
 
 
 def dislike(pod: Object, node: Object) -> str:
-    """Return why a node does not take a pod, whatever other pods it has; empty if it may."""
+    """Return why a node refuses a pod, whatever other pods it has; empty if it accepts the pod."""
     return unselected(pod, node) or repelled(pod, node)
 
 
@@ -58,7 +58,7 @@ def _taints(node: Object) -> Iterator[Mapping[str, Any]]:
 
 
 def said_taint(taint: Mapping[str, Any]) -> str:
-    """Write a taint as kubectl does.
+    """Format a taint as kubectl does.
 
     >>> said_taint({"key": "team", "value": "a", "effect": "NoSchedule"})
     'team=a:NoSchedule'

@@ -1,8 +1,8 @@
-"""Workloads of Kueue: how many pods a job asks a queue for, and how many it may have. Pure.
+"""Workloads of Kueue: how many pods a job requests from a queue, and how many it may have. Pure.
 
-A job asks for its least size by one Workload, in which all roles have their pods, and for each
-further unit by a Workload of its own. So Kueue admits and preempts growth by units while the rest
-trains, with no feature gate.
+One Workload requests a job's smallest size, with the pods of all roles; a separate Workload
+requests each further unit. So Kueue can admit and preempt single units while the others train,
+without a feature gate.
 """
 
 from collections.abc import Mapping
@@ -43,19 +43,21 @@ def runs(workload: Object) -> bool:
 
 
 def pods_in(workload: Object, role: str) -> int:
-    """Return the pods of a role for which a Workload was made, whatever its job asks for by now."""
+    """Return the pods of a role for which a Workload was made, even if the job requests another
+    number now.
+    """
     return sum(each["count"] for each in workload["spec"]["podSets"] if each["name"] == role)
 
 
 def admitted(have: Mapping[int, Object], role: str) -> int:
-    """Return the replicas of a role that the admitted Workloads are for."""
+    """Return the replicas of a role in the admitted Workloads."""
     if 0 not in have or not runs(have[0]):
         return 0
     return sum(pods_in(each, role) for each in have.values() if runs(each))
 
 
 def outdated(workload: Object, made: Object) -> bool:
-    """True if a Workload holds no quota, and its job now asks for something else, ``made``."""
+    """True if a Workload has no quota, and its job now requests something else, ``made``."""
     said = (workload["metadata"].get("annotations") or {}).get(_ASKS)
     return said != made["metadata"]["annotations"][_ASKS] and not is_true(workload, "QuotaReserved")
 
@@ -74,7 +76,7 @@ def words(workload: Object) -> str:
 
 
 def counts(job: ElasticJob, least: int) -> dict[str, int]:
-    """Return the pods of each role at the least size of the scaled one."""
+    """Return the pods of each role at the smallest size of the scaled role."""
     found = {
         role: least if role == job.scaled else (1 if spec.replicas is None else spec.replicas)
         for role, spec in job.spec.replica_specs.items()

@@ -1,4 +1,4 @@
-"""Reads a replica from its pod."""
+"""Derives a replica from its pod."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from scaler.ports import ReplicaPhase, ReplicaSeen
 
 
 def look(pod: Object, replica: int) -> ReplicaSeen:
-    """Return the replica of a pod, as far as the pod's object proves."""
+    """Return the replica of a pod, as far as the pod's object shows it."""
     annotations: Mapping[str, str] = pod["metadata"].get("annotations") or {}
     created = read_instant(pod["metadata"].get("creationTimestamp")) or datetime.fromtimestamp(
         0, UTC
@@ -49,7 +49,9 @@ def look(pod: Object, replica: int) -> ReplicaSeen:
 
 
 def vanished(last: ReplicaSeen, asked_at: datetime | None, now: datetime) -> ReplicaSeen:
-    """Return the replica of a vanished pod, by its last state and any request to leave."""
+    """Return the replica of a pod that has vanished, from its last state and any request to
+    leave.
+    """
     if last.phase is ReplicaPhase.ENDED:
         return last
     if asked_at is not None:
@@ -66,7 +68,8 @@ def succeeded(pod: Object) -> bool:
 
 
 def ended_by_deletion(pod: Object) -> bool:
-    """True if a pod's containers ended after somebody deleted it: their exit code says nothing.
+    """True if a pod's containers ended after the pod was deleted, so that their exit codes mean
+    nothing.
 
     torchrun ends with 1 on SIGTERM, and a script that saves then may end with 0.
     """
@@ -77,13 +80,13 @@ def ended_by_deletion(pod: Object) -> bool:
 
 
 def node_of(pod: Object) -> NodeName | None:
-    """Return the node that a pod is bound to."""
+    """Return the node to which a pod is bound."""
     name = (pod.get("spec") or {}).get("nodeName")
     return NodeName(name) if name else None
 
 
 def relaunched(pod: Object) -> bool:
-    """True if a failed pod is replaced: always, unless its template has the policy Never."""
+    """True if a failed pod is replaced: always, unless its template's policy is Never."""
     annotations: Mapping[str, str] = pod["metadata"].get("annotations") or {}
     return annotations.get(RESTART) != "Never"
 

@@ -1,9 +1,9 @@
 """``TF_CONFIG``: how TensorFlow's processes find each other under ``ParameterServerStrategy``.
 
 Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator reads the others'
-checkpoints; it is in no cluster and appears in its own task only. Addresses are those of one
-Service per role and *rank*, so a replacement with a new id has the address of the lost process and
-no other process restarts. Ports are DLRover's.
+checkpoints; no ``cluster`` lists it, and only its own ``task`` names it. Each role and *rank* has a
+Service, so a replacement with a new id has the address of the lost process, and no other process
+restarts. Ports are DLRover's.
 """
 
 import json
@@ -21,7 +21,7 @@ VARIABLE = "TF_CONFIG"
 
 
 def check(roles: Mapping[str, int]) -> None:
-    """Refuse roles with which no parameter-server training can begin.
+    """Raise BadInput for roles with which parameter-server training cannot begin.
 
     Raises:
         BadInput: the message names role, count and remedy.
@@ -67,12 +67,14 @@ def service_name(job: str, task: Task) -> str:
 
 
 def address(job: str, namespace: str, task: Task) -> str:
-    """Return the address of a rank, whichever pod has the rank."""
+    """Return the address of a rank, which does not depend on the pod."""
     return f"{service_name(job, task)}.{namespace}.svc:{port(task.role)}"
 
 
 def service(job: str, uid: str, namespace: str, task: Task) -> dict[str, Any]:
-    """Build a rank's Service: headless, and there before its pod is ready: servers wait for it."""
+    """Build a rank's headless Service, which exists before its pod is ready, because servers wait
+    for it.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -132,10 +134,11 @@ def variable(
 
 
 def outdated(pod: Object, wanted: str) -> bool:
-    """True if a process got other servers, or another chief, than ``wanted`` names, or a chief got
-    other workers.
+    """True if a process was started with other servers or another chief than in ``wanted``, or a
+    chief with other workers.
 
-    A process sends requests to those; only a chief, which may coordinate, sends some to workers.
+    A process sends requests to servers and chief; only a chief, which may coordinate, sends
+    requests to workers.
     """
     for container in (pod.get("spec") or {}).get("containers") or ():
         for each in container.get("env") or ():

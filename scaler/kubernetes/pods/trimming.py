@@ -1,6 +1,7 @@
-"""Trims pods for stores: Brain's pods stay whole, others keep the fields that affect capacity.
+"""Trims pods for stores: Brain's pods are complete, others keep only the fields that affect
+capacity.
 
-Most pods of a cluster are not Brain's, and most of each pod are its author's fields.
+This saves memory, because most pods of a cluster are not Brain's.
 """
 
 import sys
@@ -27,8 +28,8 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def trimmed(pod: Object) -> Object:
-    """Return a pod as stores keep it; a pod that is not Brain's loses fields that are not read
-    here.
+    """Return a pod in the form that stores keep; other pods than Brain's lose fields that the
+    operator does not read.
     """
     metadata: Mapping[str, Any] = pod["metadata"]
     if _ours(metadata):

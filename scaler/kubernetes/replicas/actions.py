@@ -1,7 +1,7 @@
-"""Carries out changes of pods on threads of their own: many at a time, each once.
+"""Carries out changes of pods on separate threads: many at a time, each once.
 
 The API server may take seconds to answer, or not answer at all. The threads that reconcile jobs or
-receive changes of pods do not wait for its answer; they learn the outcome later.
+receive changes of pods do not wait for its answer; they get the outcome later.
 """
 
 import logging
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Acts:
-    """Runs a limited number of actions at a time, in the order in which they came."""
+    """Runs a limited number of actions at a time, in order of arrival."""
 
     def __init__(self, at_once: int) -> None:
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="act")

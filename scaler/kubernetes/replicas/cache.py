@@ -1,7 +1,7 @@
-"""Facts about a job's replicas that no pod stores; a restart of the operator loses them.
+"""Facts about a job's replicas that no pod stores and that are lost when the operator restarts.
 
-The cache holds requested pods that are not reflected yet, vanished pods, replicas that were asked
-to leave, and Brain's last report. No function here sends a request.
+The cache has requested pods that stores do not show yet, vanished pods, replicas that should leave,
+and Brain's last report. No function of this module sends a request.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ _REFUSED, _LONGEST = timedelta(seconds=10), timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The API server's last refusal of a pod, and the time of the next request."""
+    """The API server's last refusal of a pod, and the time of the next attempt."""
 
     said: str
     until: datetime
@@ -34,7 +34,7 @@ class Refusal:
 
 @dataclass(slots=True)
 class Sent:
-    """A requested pod that is not reflected yet."""
+    """A requested pod that the stores do not show yet."""
 
     pod: Object
     key: Key
@@ -67,7 +67,7 @@ class JobCache:
     asked: dict[int, datetime] = field(default_factory=dict)
 
     def seen(self, pods: Mapping[int, Object], now: datetime) -> dict[int, ReplicaSeen]:
-        """Return every replica by id; the most certain source decides.
+        """Return every replica by id; if sources differ, the most certain one is used.
 
         ``pods``: reflected pods.
         """
@@ -106,8 +106,8 @@ class JobCache:
     def refuse(self, said: str, now: datetime, *, heard: bool = True) -> None:
         """Record that the API server refused a pod that was requested at ``now``.
 
-        ``heard``: True if the API server judged the pod. A server that is away or busy may recover
-        at any moment.
+        ``heard`` is True if the API server itself refused the pod; an unreachable or busy server
+        may recover at any moment.
         """
         pause, before = _REFUSED, self.refused
         if before is not None and heard:
@@ -123,6 +123,6 @@ class JobCache:
 
 
 def on_the_way(jobs: Mapping[JobId, JobCache]) -> Iterator[Sent]:
-    """Return every requested pod that is not reflected yet."""
+    """Return every requested pod that the stores do not show yet."""
     for known in list(jobs.values()):
         yield from list(known.sent.values())

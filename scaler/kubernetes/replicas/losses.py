@@ -1,12 +1,12 @@
-"""Handles the replicas of a node that is lost, or about to be.
+"""Handles the replicas of nodes that are lost or will be.
 
-A *silent* node (its kubelet is not heard) may be cut off and still run its pods. The scaler starts
-other pods in their place after a while, and does not assume that the old pods ended: agents form
-the next world by majority, so the cut-off part of a job cannot go on beside that world. Only a node
-that is *out* proves the end of its pods: its object was deleted, or it has the taint
-``out-of-service``, which Kubernetes takes as proof. From a node that *drains*, replicas leave by
-themselves once they are asked to, after their replacements are ready. A *cordoned* node may stay
-cordoned for any time; jobs that want to leave it do so in time.
+A *silent* node (whose kubelet no longer reports) may be cut off and still run its pods. After a
+while the scaler starts replacements, but does not assume that the old pods have ended: agents form
+the next world by majority, so the cut-off part of a job cannot continue beside that world. Only a
+node that is *out* proves the end of its pods: its object was deleted, or it has the taint
+``out-of-service``, which Kubernetes takes as proof. From a node that *drains*, replicas leave once
+their replacements are ready. A *cordoned* node may stay cordoned for any time; its replicas leave
+if their job allows it.
 """
 
 import threading
@@ -55,7 +55,9 @@ class NodeLosses:
         self._cordoned: dict[str, datetime] = {}
 
     def changed(self, change: StoreChange, now: datetime) -> bool:
-        """Note that a node was added, changed or deleted; return True if its pods need a look."""
+        """Record that a node was added, changed or deleted; return True if its pods must be
+        checked.
+        """
         name, node = change.key.name, change.new
         with self._lock:
             before = self._announced(name)
@@ -83,7 +85,7 @@ class NodeLosses:
             return self._announced(name) != before
 
     def suspected(self, node: str | None) -> bool:
-        """True if a node is not ready; it is lost if that lasts."""
+        """True if a node is not ready; if this lasts, the node is lost."""
         return node in self._silent
 
     def cordoned_since(self, node: str | None, now: datetime) -> datetime:
@@ -115,7 +117,7 @@ class NodeLosses:
 
 
 def ready(node: Object) -> bool:
-    """True if a node's kubelet is heard; a node without that condition counts as ready."""
+    """True if a node's kubelet reports; a node without that condition counts as ready."""
     for each in (node.get("status") or {}).get("conditions") or ():
         if each.get("type") == "Ready":
             return bool(each.get("status") == "True")

@@ -1,4 +1,4 @@
-"""Observes replicas: by their pods, by the cache, and by their nodes."""
+"""Observes replicas through their pods, the cache and their nodes."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ from scaler.ports import ReplicaPhase, ReplicaSeen
 class Replicas:
     """All replicas of jobs whose pods plans scale. Many threads may use it.
 
-    No request goes to the API server while the lock is held: the watching thread takes the lock,
-    too.
+    No request is sent to the API server while the lock is held, because the watching thread needs
+    the lock, too.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Replicas:
         self.moving: dict[JobId, tuple[tuple[NodeName, int], ...]] = {}
 
     def changed(self, change: StoreChange, now: datetime) -> None:
-        """Note that a pod was added, changed or deleted; the watching thread calls this."""
+        """Record that a pod was added, changed or deleted; the watching thread calls this."""
         found = identity.scaled_of(change.latest)
         theirs = identity.theirs_of(change.latest) if found is None else None
         if theirs is not None and self._advised(theirs[0]):
@@ -77,9 +77,11 @@ class Replicas:
         epoch: int,
         now: datetime,
     ) -> None:
-        """Note Brain's knowledge of a job: replicas it believes alive, its world, its epoch.
+        """Record what Brain knows about a job: the replicas that it believes alive, its world and
+        epoch.
 
-        A replica that Brain believes in and that is unknown here vanished while no operator looked.
+        A replica that Brain believes alive and that the operator does not know has vanished while
+        no operator ran.
         """
         first = self._first(job)
         with self._lock:
@@ -98,7 +100,7 @@ class Replicas:
                     )
 
     def pods_of(self, job: JobId) -> list[Object]:
-        """Return the job's pods, requested pods that are not reflected yet included."""
+        """Return the job's pods, including requested pods that the stores do not show yet."""
         with self._lock:
             found = {pod["metadata"]["name"]: pod for pod in self._pods.by("job", job)}
             known = self._known.get(job)
@@ -106,9 +108,9 @@ class Replicas:
             return list((sent | found).values())
 
     def proved_gone(self, job: JobId, now: datetime) -> list[int]:
-        """Return replicas of which no process runs any more, as far as the cluster proves it.
+        """Return the replicas of which, as the cluster proves, no process runs any more.
 
-        A replica on a silent node may run on; a replica that was asked to leave counts as gone.
+        A replica on a silent node may still run; a replica that was told to leave counts as gone.
         """
         with self._lock:
             told = {
@@ -118,7 +120,9 @@ class Replicas:
         return [id for id, one in seen.items() if not one.alive and (not one.leaving or id in told)]
 
     def cut_off(self, job: JobId, now: datetime) -> frozenset[int]:
-        """Return replicas on silent nodes, which must not be meeting points for other agents."""
+        """Return the replicas on silent nodes, whose addresses must not be given to other
+        agents.
+        """
         with self._lock:
             seen = self._job(job).seen(dict(self._pods_by_id(job)), now)
         lost = (id for id, one in seen.items() if self._losses.of(one.node, now) is NodeLoss.SILENT)
@@ -143,12 +147,14 @@ class Replicas:
         return found
 
     def members(self, job: JobId) -> frozenset[int]:
-        """Return replicas of the job's world, by Brain's last report; empty if unknown."""
+        """Return the replicas of the job's world from Brain's last report; empty if unknown."""
         known = self._known.get(job)
         return (known.named if known is not None else None) or frozenset()
 
     def refusal(self, job: JobId) -> str | None:
-        """Return the API server's last refusal of a pod of the job; None once it accepted one."""
+        """Return the API server's last refusal of a pod of the job; None if a later pod was
+        accepted.
+        """
         known = self._known.get(job)
         return known.refused.said if known is not None and known.refused else None
 

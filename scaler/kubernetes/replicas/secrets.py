@@ -1,7 +1,7 @@
 """The Secret of a job: its agents' token, values of its environment, and the used replica ids.
 
-The operator makes the Secret before the first pod. The Secret goes with the job, so it outlives
-every operator.
+The operator creates the Secret before the first pod. The Secret is deleted with the job, so it
+outlives every operator.
 """
 
 import base64
@@ -75,14 +75,14 @@ class JobSecrets:
         return known.environment if known is not None else {}
 
     def used(self, job: JobId) -> int:
-        """Return an id greater than every id that an operator may have used."""
+        """Return an id greater than every id that any operator may have used."""
         known = self._look(job)
         return known.reserved if known is not None else 0
 
     def set_aside(
         self, job: JobId, replica: int, replicas: int, environment: Mapping[str, str]
     ) -> None:
-        """Record that ``replica`` may be used, and its environment, before the replica starts."""
+        """Record, before the replica starts, that ``replica`` may be used, and its environment."""
         with self._writing.setdefault(job, threading.Lock()):
             self._set_aside(job, replica, replicas, environment)
 

@@ -1,9 +1,9 @@
 """A small controller runtime: level-triggered, bounded, without knowledge of Brain's kinds.
 
-``cluster`` is the client of the API server. ``reflector`` keeps a ``store`` equal to the cluster's
-objects. ``queue`` and ``controller`` reconcile keys. ``election`` decides which process may act,
-``status`` and ``events`` inform people, and ``manager`` runs all of them. No module here imports
-``kubernetes`` until ``cluster.connect`` is called.
+``cluster`` is the client of the API server. ``reflector`` keeps a ``store`` in sync with the
+cluster's objects. ``queue`` and ``controller`` reconcile keys. ``election`` decides which process
+may act, ``status`` and ``events`` inform people, and ``manager`` runs all of them. No module here
+imports ``kubernetes`` until ``cluster.connect`` is called.
 """
 
 from scaler.kubernetes.runtime.cluster import (

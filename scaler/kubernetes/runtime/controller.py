@@ -1,4 +1,4 @@
-"""Workers that take keys from a queue and reconcile each until it is in its desired state."""
+"""Workers that take keys from a queue and reconcile each until it has its desired state."""
 
 import logging
 import threading
@@ -32,13 +32,15 @@ Reconcile = Callable[[Key], Result]
 
 class ControllerObserver(Protocol):
     def reconciled(self, outcome: str, seconds: float) -> None:
-        """A reconcile ended as ``success``, ``requeue_after``, ``requeue`` or ``error``."""
+        """Record that a reconcile ended as ``success``, ``requeue_after``, ``requeue`` or
+        ``error``.
+        """
 
     def panicked(self) -> None:
-        """Note that a reconcile met a bug of the operator."""
+        """Record that a reconcile met a bug of the operator."""
 
     def active(self, difference: int) -> None:
-        """Note that ``difference`` more workers (or fewer, if negative) are at work."""
+        """Record that ``difference`` more workers (fewer, if negative) are busy."""
 
 
 class ControllerUnobserved:

@@ -1,16 +1,17 @@
-"""Elects the operator that acts: the holder of a Lease. At most one operator writes at any moment.
+"""Elects the operator that acts, which is the holder of a Lease. At most one operator writes at any
+time.
 
 Clocks of machines are never compared. A leader counts its term, on its own clock, from the moment
 *before* it sent the renewal that succeeded. A follower counts, on its own clock, from the moment it
-first saw the lease's present version. A follower takes over only after no change for the whole
-duration that the lease names. A leader stops writing ``renew_seconds`` after its last request, and
-a follower waits ``lease_seconds`` after its last sighting; the difference is the time that a
-request on its way may take. Time asleep counts (CLOCK_BOOTTIME). Every write of the lease names the
-version that it replaces, so only one of two candidates gets the lease.
+first saw the lease's present version. A follower takes over only if the lease has not changed for
+the whole duration that it names. A leader stops writing ``renew_seconds`` after its last request,
+and a follower waits ``lease_seconds`` after the last change that it saw; the difference is the time
+that a request in flight may take. Time asleep counts (CLOCK_BOOTTIME). Every write of the lease
+names the version that it replaces, so only one of two candidates gets the lease.
 
-A leader whose lease ran out unrenewed leads again if it still holds the lease: nobody acted
-meanwhile. If another candidate took the lease, it is deposed, and leads no more: its knowledge may
-be older than what the other did.
+A leader whose lease expired without a renewal leads again if no other candidate took the lease,
+because nobody acted meanwhile. If another candidate took it, the former leader never leads again:
+its knowledge may be older than what the other candidate did.
 """
 
 import logging
@@ -69,7 +70,7 @@ class Leases(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """The last seen version of the lease, and the time of that look on this process's clock."""
+    """The last seen version of the lease, and when this process saw it, by its own clock."""
 
     holder: str
     seconds: float
@@ -83,7 +84,7 @@ class Sighting:
 
 
 def sight(lease: Object, known: Sighting | None, default_seconds: float, now: float) -> Sighting:
-    """Return the sighting after a look at the lease: the old one if the lease is unchanged."""
+    """Return the sighting after reading the lease; the old one if the lease is unchanged."""
     version = version_of(lease)
     if known is not None and known.version == version:
         return known
@@ -198,9 +199,9 @@ class Election:
         return min(pause, left) if left > 0.0 else pause
 
     def release(self) -> None:
-        """Give the lease up, so that another operator need not wait, and write nothing after.
+        """Give up the lease, so that another operator need not wait, and write nothing afterwards.
 
-        Call this only after ``run`` has ended, and when no write is on its way any more.
+        Call this only after ``run`` has ended, and when no write is in flight.
         """
         seen, mine = self._seen, self._led
         self._lead(-float("inf"))

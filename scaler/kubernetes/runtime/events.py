@@ -56,7 +56,7 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
-    """One event as the API server should hold it."""
+    """One event in the form that the API server should have."""
 
     about: About
     type: Type
@@ -132,7 +132,7 @@ class EventWriter(Protocol):
 
 
 class Recorder:
-    """Writes events in a thread of its own, so that callers do not wait."""
+    """Writes events in a separate thread, so that callers do not wait."""
 
     def __init__(
         self,

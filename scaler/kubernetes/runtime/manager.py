@@ -113,7 +113,7 @@ class Manager:
 
     @property
     def trouble(self) -> list[str]:
-        """Return why stores may be out of date; empty while all is well."""
+        """Return why stores may be out of date; empty if they are not."""
         return [
             f"{reflector.kind}: {reflector.trouble}"
             for watched in self._watched.values()
@@ -152,7 +152,7 @@ class Manager:
         pauses: Backoff = PAUSES,
         label_selector: str = "",
     ) -> Controller:
-        """Call ``reconcile`` with the key of every object of ``kind`` that changed.
+        """Call ``reconcile`` with the key of every object of ``kind`` that has changed.
 
         The same happens when an object changes that such an object controls (``owns``) or that
         concerns it (``also``), and once every ``resync_seconds``. If ``when`` returns False, a
@@ -192,7 +192,7 @@ class Manager:
         self._spawn("work", self._work)
 
     def synced(self, wait_seconds: float = 0.0) -> bool:
-        """Wait up to ``seconds``; return True if every store holds a whole list."""
+        """Wait up to ``seconds``; return True if every store has a complete list."""
         until = time.monotonic() + wait_seconds
         return all(
             reflector.synced.wait(max(0.0, until - time.monotonic()))

@@ -8,13 +8,17 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A clock, with monotonic time for programs and wall time for people."""
+    """A clock with monotonic time for programs and wall-clock time for people."""
 
     def elapsed(self) -> float:
-        """Return seconds since a moment of the past. Never set back; counts a machine's sleep."""
+        """Return the seconds since an earlier moment. The value never decreases and includes a
+        machine's sleep.
+        """
 
     def now(self) -> datetime:
-        """Return the wall clock, timezone-aware: written for people, never compared."""
+        """Return the wall-clock time with a time zone; it is only shown to people, never
+        compared.
+        """
 
 
 class SystemClock:
@@ -49,5 +53,7 @@ class Backoff:
 
 
 def spread(seconds: float, random: Random, share: float = 0.2) -> float:
-    """Return ``seconds``, up to ``share`` longer, so that simultaneous clients spread out."""
+    """Return ``seconds`` plus a random part of up to ``share``, so that simultaneous clients spread
+    out.
+    """
     return seconds * (1.0 + share * random.random())

@@ -1,4 +1,6 @@
-"""A queue of keys: each is worked on at most once at a time; failed keys come later and later."""
+"""A queue of keys: each is processed at most once at a time, and failed keys after growing
+pauses.
+"""
 
 import heapq
 import threading
@@ -12,19 +14,19 @@ from scaler.kubernetes.runtime.pace import Backoff, Clock
 
 class QueueObserver(Protocol):
     def depth(self, keys: int) -> None:
-        """Note that ``keys`` keys wait for a worker."""
+        """Record that ``keys`` keys wait for a worker."""
 
     def added(self) -> None:
-        """Note that a key began to wait."""
+        """Record that a key started to wait."""
 
     def taken(self, waited_seconds: float) -> None:
-        """Note that a worker took a key."""
+        """Record that a worker took a key."""
 
     def worked(self, seconds: float) -> None:
-        """Note that a worker is done with a key."""
+        """Record that a worker has finished with a key."""
 
     def retried(self) -> None:
-        """Note that a key that failed is retried."""
+        """Record that a failed key is tried again."""
 
 
 class QueueUnobserved:
@@ -43,10 +45,10 @@ PAUSES = Backoff(first_seconds=0.5, longest_seconds=60.0)
 
 
 class WorkQueue:
-    """Keys in the order in which they came. Many threads may use it.
+    """Keys in order of arrival. Many threads may use it.
 
-    A key that is added while it waits is queued once. A key that is added while a worker has it
-    waits until that worker is done, so that no two workers ever have the same key.
+    A key that is added while it waits is queued once. A key that is added while a worker processes
+    it waits until that worker has finished, so two workers never process the same key.
     """
 
     def __init__(
@@ -75,7 +77,9 @@ class WorkQueue:
 
     @property
     def idle(self) -> bool:
-        """True if no key waits and no key is in work; keys that are due later do not count."""
+        """True if no key waits and none is being processed; keys that are due later do not
+        count.
+        """
         return not self._ready and not self._worked
 
     def add(self, key: Key) -> None:
@@ -83,7 +87,7 @@ class WorkQueue:
             self._add(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Queue ``key`` later; the earlier of two such requests counts."""
+        """Queue ``key`` later; of two such requests the earlier time applies."""
         with self._changed:
             if seconds <= 0.0:
                 self._add(key)
@@ -104,7 +108,7 @@ class WorkQueue:
         self.add_after(key, max(pause, at_least_seconds))
 
     def forget(self, key: Key) -> None:
-        """Note that ``key`` succeeded: its next failure counts as its first."""
+        """Record that ``key`` succeeded, so that its next failure counts as its first."""
         with self._changed:
             self._failures.pop(key, None)
 
@@ -127,7 +131,7 @@ class WorkQueue:
             return None
 
     def done(self, key: Key) -> None:
-        """Note that the work on ``key`` ended, successfully or not."""
+        """Record that the work on ``key`` ended, successfully or not."""
         with self._changed:
             now = self._clock.elapsed()
             self._sight.worked(now - self._worked.pop(key))

@@ -1,8 +1,8 @@
-"""Keeps a store equal to the API server's objects: list once, then watch, for ever.
+"""Keeps a store in sync with the API server's objects: list once, then watch until stopped.
 
-A watch that was cut or timed out continues from the last version heard, bookmarks included. Only if
-the server has forgotten that version (410), the reflector lists everything again; objects missing
-from that list were deleted meanwhile.
+A watch that was cut or timed out continues from the last version received, including bookmarks.
+Only if the server has forgotten that version (410), the reflector lists everything again; objects
+missing from that list were deleted meanwhile.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Writes status: conditions as Kubernetes defines them, and a patch only after a change."""
+"""Writes status: conditions as Kubernetes defines them, and a patch only if something changed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def conditions(
 ) -> list[dict[str, Any]]:
     """Return the conditions after ``wanted`` were found for ``generation`` of the object.
 
-    Those of other types stay. The time of transition moves only when a status does.
+    Conditions of other types stay. The transition time changes only if the status does.
 
     >>> from datetime import UTC
     >>> ready = StatusCondition(type="Ready", status=True, reason="AllRunning")
@@ -102,7 +102,7 @@ def difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str,
 def write_status(
     cluster: StatusWriter, kind: Kind, obj: Object, status: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Write the status of ``obj``; return None if it is unchanged, and no request was sent.
+    """Write the status of ``obj``; return None without a request if it is unchanged.
 
     The returned object is for ``Store.learn``.
 

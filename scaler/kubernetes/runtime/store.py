@@ -1,4 +1,6 @@
-"""The API server's objects of one kind, as last heard: read without copies, never changed."""
+"""The API server's objects of one kind, as last received; they are read without copies and never
+changed.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,9 +44,10 @@ class StoreChange:
 
 
 def meant(change: StoreChange) -> bool:
-    """True if a client changed the intent: added or deletes the object, or raised its generation.
+    """True if a client added or deleted the object, or changed its spec (which raises the
+    generation).
 
-    False for a change of status alone, which is mostly the operator's own.
+    It is False for a change of only the status, which mostly comes from the operator itself.
     """
     if change.old is None or change.new is None:
         return True
@@ -134,7 +137,7 @@ class Store:
             return [self._objects[key] for key in sorted(self._found[index].get(value, ()))]
 
     def trim(self, trimmed: Callable[[Object], Object]) -> None:
-        """Apply ``trimmed`` to each object that comes from now on."""
+        """Apply ``trimmed`` to each object that arrives from now on."""
         self._trimmed = trimmed
 
     def index(self, name: str, index: Index) -> None:
@@ -173,9 +176,10 @@ class Store:
         return lambda: sums.get("", nothing)
 
     def put(self, obj: Object, *, listed: bool = False) -> StoreChange | None:
-        """Store the object; return None if this version, or a newer one, is known already.
+        """Store the object; return None if this version, or a newer one, is already known.
 
-        ``listed``: the object is the newest, even with a lower version (after a server's restore).
+        ``listed`` means that the object is the newest, even with a lower version (after a server
+        was restored).
         """
         key, obj = key_of(obj), self._trimmed(obj)
         with self._lock:
@@ -192,9 +196,10 @@ class Store:
         return StoreChange(key, old, obj)
 
     def learn(self, obj: Object) -> None:
-        """Store the answer to the operator's own write, if it is newer, until the watch brings it.
+        """Store the answer to the operator's own write, if it is newer, until the watch delivers
+        it.
 
-        So the next look finds the objects that the last look created. Deleted objects do not
+        So the next reconcile finds the objects that the last one created. Deleted objects do not
         return.
         """
         key = key_of(obj)
@@ -212,7 +217,7 @@ class Store:
         return kept is not None and (_uid(kept) != _uid(obj) or not _newer(obj, kept))
 
     def listed(self, version: str) -> None:
-        """Note that everything was listed as of ``version``."""
+        """Record that everything was listed as of ``version``."""
         with self._lock:
             self._listed = version
 

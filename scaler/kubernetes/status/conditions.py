@@ -1,4 +1,4 @@
-"""Conditions of an ElasticJob that its object and the cluster imply, independent of Brain. Pure."""
+"""Conditions of an ElasticJob that follow from its object and the cluster, not from Brain. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ def condition_of(
 
 
 def honoured(job: ElasticJob, house: Installation) -> list[StatusCondition]:
-    """Return the conditions about requests of the spec that are not met, and about measurement."""
+    """Return the conditions about requests of the spec without effect, and about measurement."""
     unknown = list(misspelt(job))
     missing = [*unknown, *unserved(job, house.brain_url or "")]
     if not elastic(job, house):
@@ -135,7 +135,7 @@ def feasible(never: str | None, *, yet: bool = False) -> StatusCondition:
 def resize_waits(
     request: Mapping[str, Any] | None, listed: Iterable[Mapping[str, Any]]
 ) -> list[StatusCondition]:
-    """Return the condition about an unanswered size request, once there was such a request."""
+    """Return the condition about an unanswered size request, if there has been one."""
     type = JobCondition.RESIZE_WAITING
     if request is not None and request["outcome"] == "waiting":
         # The request of a job with groups has the number that Brain answered last.
@@ -171,5 +171,7 @@ def let_go(message: str) -> StatusCondition:
 
 
 def reserved(reason: Reason, message: str) -> StatusCondition:
-    """Return the condition about replicas' amounts; ``message``: why they differ from the plan."""
+    """Return the condition about replicas' amounts; ``message`` says why they differ from the
+    plan.
+    """
     return condition_of(JobCondition.RESERVED, not message, reason, message)

@@ -1,4 +1,4 @@
-"""The end of a job: its deadline, the time at which it ended, and the condition with the reason."""
+"""The end of a job: its deadline, the time of its end, and the condition with the reason."""
 
 from datetime import datetime, timedelta
 
@@ -14,7 +14,7 @@ _CLOCKS = timedelta(seconds=5)
 
 
 def over(job: ElasticJob) -> bool:
-    """True if the status has a time of the end; a phase alone may come from a refusal."""
+    """True if the status has an end time; a phase alone may come from a refusal."""
     return job.status.phase in FINISHED and job.status.completion_time is not None
 
 
@@ -33,7 +33,9 @@ def seconds_until(at: datetime | None, now: datetime) -> float | None:
 
 
 def ended(job: ElasticJob, view: JobView) -> list[StatusCondition]:
-    """Return both conditions, so that a client that waits for one learns that the other came."""
+    """Return both conditions, so that a client that waits for one notices that the other has
+    come.
+    """
     done = view.state is JobState.SUCCEEDED
     why = Reason.CANCELLED if view.state is JobState.CANCELLED else Reason.EXIT_CODE
     until, at = deadline_of(job), view.finished_at

@@ -47,7 +47,7 @@ _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """The results of one look at a job."""
+    """The results of one reconcile of a job."""
 
     #: Why the job cannot be used; the status then has only the known conditions.
     conditions: tuple[StatusCondition, ...] = ()
@@ -70,7 +70,7 @@ def status(
     found: Findings,
     now: datetime,
 ) -> dict[str, Any]:
-    """Return the whole status; fields that another controller wrote stay."""
+    """Return the complete status; fields that another controller wrote stay."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
     mine = [pod for pod in pods if _type(pod) == job.scaled]
@@ -99,9 +99,9 @@ def status(
 
 
 def passing(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """True if a status differs only in counts and progress that change while pods come and go.
+    """True if a status differs only in counts and progress that change while pods start and end.
 
-    Other changes are written at once; these may be written together.
+    Other changes are written immediately; these may be written together.
     """
     same = all(before.get(name) == after.get(name) for name in ("request", "scalePlan", "restarts"))
     return same and _lasting(before) == _lasting(after)
@@ -136,7 +136,7 @@ def refused(obj: Object, condition: StatusCondition, now: datetime) -> dict[str,
 def advised(
     obj: Object, taken: StatusCondition, view: JobView | None, now: datetime
 ) -> dict[str, Any]:
-    """Return the status of a job that DLRover runs: this operator writes conditions alone."""
+    """Return the status of a job that DLRover runs; this operator writes only conditions."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
     runs = "DLRover's own master runs this job: Brain shows plans and never applies them"
@@ -152,7 +152,9 @@ def advised(
 
 
 def beside_state(listed: Iterable[Mapping[str, Any]]) -> tuple[ObjectCondition, ...]:
-    """Return conditions that Brain does not know by itself, in the form that Brain gets."""
+    """Return the conditions that Brain cannot derive, in the form in which they are sent to
+    Brain.
+    """
     return tuple(
         ObjectCondition(
             type=str(one["type"]),
@@ -378,18 +380,20 @@ def _phase(pod: Object) -> str:
 
 
 def told_size(document: JobDocument) -> bool:
-    """True if pods get the number of pods at their start; torchrun's own agents do not."""
+    """True if pods get the number of pods when they start; torchrun's own agents do not."""
     return read_command(document.command).entry is not ContainerEntry.TORCHRUN
 
 
 def wants_more(view: JobView, mine: Sequence[Object]) -> bool:
-    """True if fewer pods live than are desired; else an earlier refusal is over."""
+    """True if fewer pods live than desired; otherwise an earlier refusal no longer matters."""
     runs = view.state not in FINISHED and view.intent is Intent.RUN
     return runs and sum(_alive(pod) for pod in mine) < view.replicas_wished
 
 
 def suspended_here(obj: Object) -> bool:
-    """True if this object asked for the standing suspension before its last edit, or its queue."""
+    """True if this object requested the present suspension before its last edit, or its queue
+    did.
+    """
     for each in (obj.get("status") or {}).get("conditions") or ():
         if (each.get("type"), each.get("reason")) == (JobCondition.ADMITTED, Reason.QUEUED):
             return True

@@ -1,4 +1,6 @@
-"""Decides how long a job's status waits, so that one write covers several changes."""
+"""Decides how long a job's status waits before it is written, so that one write covers several
+changes.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -16,7 +18,7 @@ _BIRTH = timedelta(seconds=5)
 
 
 class StatusPace:
-    """Remembers since when changed counts of jobs wait; lasting conditions never wait."""
+    """Stores since when changed counts of jobs wait; lasting conditions never wait."""
 
     def __init__(self) -> None:
         self._unwritten: dict[str, datetime] = {}
@@ -32,7 +34,7 @@ class StatusPace:
         return seconds_until(self._unwritten.setdefault(_uid(obj), now) + _TOGETHER, now)
 
     def written(self, obj: Object) -> None:
-        """Note that a status was written, or that the job is gone."""
+        """Record that a status was written, or that the job is gone."""
         self._unwritten.pop(_uid(obj), None)
 
 

@@ -31,7 +31,7 @@ class PlanStatus:
         self._keeping = keeping
 
     def wait(self, obj: Object, reason: Reason, message: str, now: datetime) -> Result:
-        """Write why a plan waits; the next look comes soon."""
+        """Write why a plan waits; the plan is checked again soon."""
         waits = StatusCondition(
             type=PlanCondition.ACCEPTED, status=None, reason=reason, message=message
         )
@@ -50,7 +50,7 @@ class PlanStatus:
         final: bool = True,
         phase: str = "Rejected",
     ) -> Result:
-        """Refuse a plan; if ``final`` is False, a later look may accept it.
+        """Refuse a plan; if ``final`` is False, the plan may be accepted later.
 
         ``job`` is the plan's job, with which the plan's object is deleted.
         """
@@ -108,7 +108,9 @@ class PlanStatus:
         self._write(obj, wanted | {"observedGeneration": 1})
 
     def belong(self, obj: Object, job: Object) -> None:
-        """Tie a plan to the job that it was made for, not to a later job of that name."""
+        """Make a plan belong to the job for which it was made, not to a later job with the same
+        name.
+        """
         metadata = obj["metadata"]
         owners = [*(metadata.get("ownerReferences") or ())]
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
@@ -119,7 +121,7 @@ class PlanStatus:
         self._plans.learn(self._cluster.merge(PLAN, metadata["namespace"], metadata["name"], patch))
 
     def delete(self, obj: Object) -> Result:
-        """Delete a plan's object, whose time is over."""
+        """Delete the object of a plan that need not be kept any longer."""
         metadata = obj["metadata"]
         try:
             self._cluster.delete(

@@ -47,7 +47,7 @@ _ENDS = {
 
 
 def progress(plan: Standing) -> tuple[list[StatusCondition], dict[str, Any]]:
-    """Return conditions and fields of a plan as Brain has it."""
+    """Return the conditions and fields for a plan in Brain's state."""
     said = [
         _said(PlanCondition.ACCEPTED, True, Reason.VALID, plan.explanation.reason),
         _approved(plan),
@@ -141,8 +141,8 @@ class PlanRetention:
 
 
 def target_of(plan: Standing, role: str) -> dict[str, Any]:
-    """Return the target of a plan as ``status.target`` has it; ``role`` has the replicas of all
-    groups.
+    """Return the target of a plan in the form of ``status.target``; ``role`` has the replicas of
+    all groups.
     """
     groups = {name: size.replicas for name, size in groups_of(plan.target.roles)}
     sizes = {role: plan.target.replicas, **groups}
@@ -227,7 +227,9 @@ def published(job: Object, view: JobView) -> dict[str, Any]:
 def collected(
     finished: Iterable[Object], stands: int, now: datetime, keeping: PlanRetention
 ) -> frozenset[str]:
-    """Return names of the job's finished plans to delete: those beyond a count, and old ones."""
+    """Return the names of the job's finished plans to delete: those beyond a number, and old
+    ones.
+    """
     old = sorted(finished, key=lambda each: age_seconds(each, now))
     gone = [
         each

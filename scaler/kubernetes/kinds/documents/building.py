@@ -1,4 +1,6 @@
-"""Job document -> ElasticJob, as its author would write it; ``mapping`` has the table."""
+"""Converts a job document to an ElasticJob in the form that a user writes; ``mapping`` has the
+table.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,10 +24,10 @@ Nodes = Sequence[tuple[Mapping[str, str], Mapping[str, Decimal]]]
 
 
 def elastic_job(document: JobDocument, nodes: Nodes = ()) -> dict[str, Any]:
-    """Build the ElasticJob of a document, as its author would write it.
+    """Build the ElasticJob of a document, in the form that a user writes.
 
-    ``nodes`` are those of the cluster: they decide by which label and resource an accelerator is
-    named there. The Secret that ``environment_of`` fills has the values of the job's environment.
+    ``nodes`` are those of the cluster, whose labels and resources show how an accelerator is named
+    there. A Secret has the values of the job's environment.
 
     Raises:
         BadInput: a cluster cannot run the document: no image, a value from a file of another
@@ -142,7 +144,7 @@ def environment_secret(job: str) -> str:
 
 
 def environment_of(document: JobDocument) -> dict[str, str]:
-    """Return the values of that Secret, by name."""
+    """Return the values in that Secret, by name."""
     return {name: value for name, value in document.environment.items() if isinstance(value, str)}
 
 

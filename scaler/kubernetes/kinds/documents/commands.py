@@ -1,7 +1,7 @@
-"""Find the launcher and its options in a container's command, also behind ``sh -c``.
+"""Finds the launcher and its options in a container's command, also behind ``sh -c``.
 
-The text of a shell is read, never evaluated: variables are filled in where the container's own
-environment has literal values for them. A word that still depends on a variable is ignored.
+The text of a shell command is parsed, never evaluated. Variables are replaced if the container's
+own environment has literal values for them. A word that still depends on a variable is ignored.
 """
 
 import re
@@ -84,7 +84,7 @@ class Launch:
 
     @property
     def nodes(self) -> tuple[int, int] | None:
-        """Return ``--nnodes`` as least and most; None if the command has no numbers for it."""
+        """Return ``--nnodes`` as minimum and maximum; None if the command has no numbers for it."""
         found = re.fullmatch(r"(\d+)(?::(\d+))?", self.options.get("nnodes", ""))
         if found is None or int(found[1]) < 1:
             return None

@@ -1,4 +1,4 @@
-"""ElasticJob -> job document; ``building`` has the way back.
+"""Converts an ElasticJob to a job document; ``building`` does the reverse.
 
 | document | ElasticJob |
 |---|---|
@@ -129,7 +129,7 @@ def bounds(job: ElasticJob) -> Bounds:
 
 
 def unit_of(job: ElasticJob, role: ReplicaSpec, launch: Launch) -> int:
-    """Return the number of replicas that come or go together."""
+    """Return the number of replicas that are added or removed together."""
     if role.unit:
         return role.unit
     if job.spec.parallelism is not None:
@@ -169,8 +169,8 @@ def _groups(job: ElasticJob) -> dict[str, RoleSize]:
 
 
 def clip_groups(sizes: Mapping[str, int], most: int) -> dict[str, int]:
-    """Lower the numbers of replicas of groups, the greatest first, until they are ``most`` together
-    or 1 each.
+    """Reduce the replicas of groups, the largest first, until their total is ``most`` or each group
+    has 1.
 
     >>> clip_groups({"large": 5, "small": 3, "tiny": 1}, 6)
     {'large': 3, 'small': 2, 'tiny': 1}
@@ -264,7 +264,7 @@ def _same(fields: msgspec.Struct | None, kind: type[Any]) -> Any:
 
 
 def unserved(job: ElasticJob, brain: str) -> tuple[str, ...]:
-    """Return the requests of a spec that are not met, for the condition Honoured.
+    """Return the requests of a spec that have no effect, for the condition Honoured.
 
     Each request gets one sentence.
 
@@ -284,7 +284,7 @@ def unserved(job: ElasticJob, brain: str) -> tuple[str, ...]:
 
 
 def plan_unserved(plan: ScalePlan, scaled: str) -> tuple[str, ...]:
-    """Return the requests of an accepted plan, beside its size, that are not met.
+    """Return the requests of an accepted plan that have no effect, apart from its size.
 
     Each request gets one sentence.
 

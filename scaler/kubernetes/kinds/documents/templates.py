@@ -1,4 +1,4 @@
-"""Reads fields of a pod template for the pods made from it."""
+"""Reads fields of a pod template, from which pods are made."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,13 +19,13 @@ def spec_of(template: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def main_container(template: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the container that trains: the one called ``main``, else the first."""
+    """Return the container that trains: the one named ``main``, else the first."""
     containers: Sequence[Mapping[str, Any]] = spec_of(template).get("containers") or ({},)
     return next((each for each in containers if each.get("name") == "main"), containers[0])
 
 
 def command_of(template: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the main container's command and arguments; empty if its image decides."""
+    """Return the main container's command and arguments; empty if its image determines them."""
     container = main_container(template)
     return (*(container.get("command") or ()), *(container.get("args") or ()))
 
@@ -42,7 +42,7 @@ def launch_in(template: Mapping[str, Any] | None) -> Launch:
 
 
 def grace_seconds(template: Mapping[str, Any] | None) -> float | None:
-    """Return the seconds that the script has to save and end; None if the default applies.
+    """Return the seconds that the script has to save and exit; None if the default applies.
 
     The sources are the command, else the environment, else the pod's termination grace period
     beyond the default.
@@ -87,9 +87,9 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def requests_of(container: Mapping[str, Any]) -> Mapping[str, object]:
-    """Return requests of a container or pod.
+    """Return the requests of a container or pod.
 
-    A limit without a request counts as one, as in the API server.
+    If there is a limit without a request, the limit is the request, as in the API server.
     """
     given = container.get("resources") or {}
     return {**(given.get("limits") or {}), **(given.get("requests") or {})}

@@ -1,1 +1,1 @@
-"""Generates schema, rights and reference from the kinds. It writes files and talks to no server."""
+"""Generates schema, roles and reference from the kinds. It only writes files."""

@@ -1,4 +1,4 @@
-"""Rights -> roles: for a list of namespaces or cluster-wide, and for people."""
+"""Generates roles from permissions: for a list of namespaces or cluster-wide, and for people."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -33,7 +33,7 @@ def cluster_wide() -> list[dict[str, Any]]:
 
 
 def in_namespace() -> list[dict[str, Any]]:
-    """Let the operator serve the one namespace that these objects are applied to."""
+    """Let the operator serve the namespace to which these objects are applied."""
     return [
         _role("Role", "brain-scaler-jobs", rules(RIGHTS, Scope.JOBS)),
         _binding("RoleBinding", "brain-scaler-jobs", "Role"),
@@ -41,7 +41,9 @@ def in_namespace() -> list[dict[str, Any]]:
 
 
 def in_own() -> list[dict[str, Any]]:
-    """Return the objects that an operator with listed namespaces needs beside ``in_namespace``."""
+    """Return the objects that an operator with listed namespaces needs in addition to
+    ``in_namespace``.
+    """
     return [
         _role("Role", "brain-scaler", rules(RIGHTS, Scope.OWN)),
         _binding("RoleBinding", "brain-scaler", "Role"),

@@ -1,4 +1,4 @@
-"""Kinds and rights -> the reference page that people read."""
+"""Generates the reference page from kinds and permissions."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Kinds -> structural OpenAPI schemas and CustomResourceDefinitions."""
+"""Generates structural OpenAPI schemas and CustomResourceDefinitions from the kinds."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -2,8 +2,8 @@
 
 Objects are plain dictionaries. The number of requests in flight is limited; each request has a
 time-out. A request that may safely be sent twice is repeated a few times, with growing, jittered
-pauses and no earlier than the server asks. If the last attempt fails, the request raises an error
-of ``errors``.
+pauses, and not before the time that the server names. If the last attempt fails, the request raises
+an error of ``errors``.
 """
 
 import threading
@@ -174,12 +174,14 @@ class Cluster:
         return WatchStream(stream, f"watch {kind}")
 
     def get(self, kind: Kind, namespace: str, name: str, *, sub: str = "") -> dict[str, Any]:
-        """Return one object, or a part of it. Raises NotFound."""
+        """Return one object, or a part of it; raise NotFound if it does not exist."""
         request = TransportRequest(method="GET", path=kind.path(namespace, name, sub))
         return self._object("get", request, safe=True, lane=self._lane(kind))
 
     def read(self, path: str, query: Mapping[str, str | int] | None = None) -> Any:
-        """Read any path, decoded: discovery, metrics, a kubelet's report on its node."""
+        """Return the decoded content of any path: discovery, metrics, a kubelet's report on its
+        node.
+        """
         request = TransportRequest(method="GET", path=path, query=query)
         return anything(self._answer("get", request, safe=True).body, request)
 
@@ -269,7 +271,7 @@ class Cluster:
         return self.merge(kind, namespace, name, patch, sub="status")
 
     def scale(self, kind: Kind, namespace: str, name: str, replicas: int) -> dict[str, Any]:
-        """Ask for a number of replicas through the scale subresource."""
+        """Request a number of replicas through the scale subresource."""
         return self.merge(kind, namespace, name, {"spec": {"replicas": replicas}}, sub="scale")
 
     def delete(

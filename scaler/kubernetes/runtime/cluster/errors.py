@@ -1,4 +1,4 @@
-"""Answers of the API server as domain errors.
+"""The API server's answers as domain errors.
 
 Invalid (BadInput)          a field of the object cannot be used; ``causes`` name each
 NotFound                    no such object, or no such kind (its CRD is not installed)
@@ -79,11 +79,13 @@ class Gone(Conflict):
 
 
 class NotLeading(Conflict):
-    """This operator no longer holds its lease; the holder goes on."""
+    """This operator no longer holds its lease; the new holder continues."""
 
 
 class Forbidden(NotAllowed):
-    """The service account lacks a right; grant the verb and resource that the message names."""
+    """The service account lacks a permission; grant the verb and resource that the message
+    names.
+    """
 
 
 class Incapable(NotAllowed):
@@ -142,7 +144,7 @@ def denial(message: str) -> str | None:
 
 
 def failure(code: int, body: bytes, headers: Mapping[str, str], asked: str) -> BrainError:
-    """Return the error that an answer stands for.
+    """Return the error for an answer.
 
     ``asked`` is the request in words.
     """
@@ -155,7 +157,7 @@ def failure(code: int, body: bytes, headers: Mapping[str, str], asked: str) -> B
 
 
 def failed_event(obj: Mapping[str, Any], asked: str) -> BrainError:
-    """Return the error that an ERROR event of a watch stands for."""
+    """Return the error for an ERROR event of a watch."""
     status = msgspec.convert(obj, Status, strict=False)
     return refusal(status.code, status, asked)
 

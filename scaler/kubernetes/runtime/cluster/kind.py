@@ -33,7 +33,7 @@ class Kind:
 
     @property
     def api_version(self) -> str:
-        """Return the API version as objects carry it: ``v1``, ``apps/v1``."""
+        """Return the API version in the form that objects have: ``v1``, ``apps/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -42,7 +42,7 @@ class Kind:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", sub: str = "") -> str:
-        """Return the path of objects, of one object or of a part of one.
+        """Return the path of a list of objects, of one object or of a part of it.
 
         >>> POD.path("team", "a-0", "status")
         '/api/v1/namespaces/team/pods/a-0/status'

@@ -1,4 +1,4 @@
-"""The transport over the official client. Only this module imports ``kubernetes``.
+"""The transport through the official client; only this module imports ``kubernetes``.
 
 The official client provides configuration, sign-in and connections; ``msgspec`` encodes bodies and
 decodes answers.
@@ -44,7 +44,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def configuration(kubeconfig: str | None, context: str | None) -> Any:
-    """Build the client's configuration: by a file, ``KUBECONFIG``, or a pod's service account."""
+    """Build the client's configuration from a file, ``KUBECONFIG``, or a pod's service account."""
     found = client.Configuration()
     try:
         if kubeconfig is None and _in_cluster():

@@ -31,7 +31,7 @@ class TransportRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportAnswer:
-    """One whole answer of the API server."""
+    """One complete answer of the API server."""
 
     code: int
     body: bytes
@@ -68,7 +68,9 @@ class Transport(Protocol):
     def stream(
         self, request: TransportRequest, *, connect_seconds: float, silence_seconds: float
     ) -> Stream:
-        """Send a request and wait for the answer's head; ``seconds`` of silence count as a cut."""
+        """Send a request and wait for the answer's head; ``seconds`` without data count as a broken
+        connection.
+        """
 
     def close(self) -> None:
         """Close idle connections."""
