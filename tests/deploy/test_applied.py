@@ -47,4 +47,4 @@ def test_one_file_is_a_whole_trial_and_a_job_can_be_submitted_to_it(server: Serv
 def test_a_field_is_explained_where_people_ask(server: Server) -> None:
     kubectl(server, "apply", "-f", str(DEPLOY / "crds" / "elasticjobs.yaml"))
     told = kubectl(server, "explain", "elasticjob.spec.replicaSpecs.unit")
-    assert "in multiples of" in told
+    assert "added or removed together" in told
