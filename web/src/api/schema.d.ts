@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * Audit
-         * @description The audit log: each change with its author, target and reason, newest first.
+         * @description Return the audit log: each change with its author, target and reason, newest first.
          */
         get: operations["audit"];
         put?: never;
@@ -33,7 +33,8 @@ export interface paths {
         };
         /**
          * Weekly
-         * @description The amounts that an owner's jobs requested, used, needed and wasted in a week, with money.
+         * @description Return the amounts that an owner's jobs requested, used, needed and wasted in a week, with
+         *     their cost.
          */
         get: operations["weekly"];
         put?: never;
@@ -53,12 +54,12 @@ export interface paths {
         };
         /**
          * Stream
-         * @description Everything that happens, as server-sent events; ``Last-Event-ID`` resumes.
+         * @description Stream everything that happens as server-sent events; ``Last-Event-ID`` resumes.
          *
-         *     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples, ``event: jobs``
-         *     has the changed fields of rows of the list of jobs, and ``event: changed`` names other lists
-         *     that changed. Bunches come once a second at most. The
-         *     stream ends with the token that opened it.
+         *     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples, ``event: jobs`` has
+         *     the changed fields of rows of the list of jobs, and ``event: changed`` names other lists that
+         *     changed. Bunches are sent at most once a second. The stream ends when the token that opened it
+         *     becomes invalid.
          */
         get: operations["stream"];
         put?: never;
@@ -78,7 +79,7 @@ export interface paths {
         };
         /**
          * Freezes
-         * @description The freezes in force, with author and reason.
+         * @description Return the freezes in force, with author and reason.
          */
         get: operations["freezes"];
         put?: never;
@@ -142,7 +143,7 @@ export interface paths {
         };
         /**
          * Health
-         * @description The state of the service, and the identity of the caller.
+         * @description Return the state of the service, and the identity of the caller.
          */
         get: operations["health"];
         put?: never;
@@ -162,7 +163,7 @@ export interface paths {
         };
         /**
          * Jobs
-         * @description Jobs, newest first; ``since`` and ``until`` bound the times of submission.
+         * @description Return jobs, newest first; ``since`` and ``until`` limit the times of submission.
          */
         get: operations["jobs"];
         put?: never;
@@ -190,7 +191,7 @@ export interface paths {
         };
         /**
          * Job
-         * @description One job by id or name; the ETag is its version, for ``If-Match``.
+         * @description Return one job by id or name; the ETag is its version, for ``If-Match``.
          */
         get: operations["job"];
         /**
@@ -204,10 +205,10 @@ export interface paths {
         head?: never;
         /**
          * Edit
-         * @description Change the amounts of a job's replicas, its size or its batch; the answer is the plan that
+         * @description Change the amounts of a job's replicas, its size or its batch size; return the plan that
          *     makes the change.
          *
-         *     The explanation's ``next_step`` tells the changes that apply now from those at the safe point.
+         *     The explanation's ``next_step`` says which changes apply now and which at the safe point.
          */
         patch: operations["edit"];
         trace?: never;
@@ -241,7 +242,8 @@ export interface paths {
         };
         /**
          * Environment
-         * @description The job's environment with its values, files read; for the scaler alone.
+         * @description Return the job's environment with its values, including those from files; only for the
+         *     scaler.
          */
         get: operations["environment"];
         put?: never;
@@ -261,8 +263,8 @@ export interface paths {
         };
         /**
          * Job Events
-         * @description The events of a job, oldest first; ``after`` is the id of the last event that the client
-         *     has.
+         * @description Return the events of a job, oldest first; ``after`` is the id of the last event that the
+         *     client has.
          */
         get: operations["job_events"];
         put?: never;
@@ -282,7 +284,7 @@ export interface paths {
         };
         /**
          * Job Logs
-         * @description The output of the workers: the last ``tail`` lines of each replica.
+         * @description Return the output of the workers: the last ``tail`` lines of each replica.
          *
          *     With ``follow``, new lines are sent until the job finishes or the token ends.
          */
@@ -304,7 +306,7 @@ export interface paths {
         };
         /**
          * Model
-         * @description The model of how a job scales: the fit, past promises, and measurements that would help.
+         * @description Return the model of how a job scales: the fit, past promises, and useful measurements.
          */
         get: operations["model"];
         put?: never;
@@ -324,7 +326,7 @@ export interface paths {
         };
         /**
          * Plans Of
-         * @description Plans of a job, highest generation first.
+         * @description Return the plans of a job, highest generation first.
          */
         get: operations["plans_of"];
         put?: never;
@@ -349,8 +351,8 @@ export interface paths {
         };
         /**
          * Recommendation
-         * @description The latest decision about a job, hold or not; null before Brain's first turn with this
-         *     job.
+         * @description Return the latest decision about a job, a change or a hold; null before Brain's first
+         *     decision.
          */
         get: operations["recommendation"];
         put?: never;
@@ -390,7 +392,7 @@ export interface paths {
         };
         /**
          * Replica Pod
-         * @description The cluster's answer about a replica's pod, for an agent that was paused.
+         * @description Return the cluster's answer about a replica's pod, for an agent that was paused.
          *
          *     The scaler of the job's pool asks the cluster after this request.
          */
@@ -412,8 +414,8 @@ export interface paths {
         };
         /**
          * Report
-         * @description The amounts that each replica reserves, uses and should reserve, and the document for next
-         *     time.
+         * @description Return the amounts that each replica reserves, uses and should reserve, and a document with
+         *     these amounts.
          */
         get: operations["report"];
         put?: never;
@@ -433,7 +435,7 @@ export interface paths {
         };
         /**
          * Series
-         * @description A metric over time, downsampled for ``width`` pixels; by default the last hour.
+         * @description Return a metric over time, downsampled for ``width`` pixels; by default the last hour.
          */
         get: operations["series"];
         put?: never;
@@ -455,7 +457,7 @@ export interface paths {
         put?: never;
         /**
          * Mint Agent Token
-         * @description A token for the agents and the collector of one job; for the scaler alone.
+         * @description Create a token for the agents and the collector of one job; only for the scaler.
          */
         post: operations["mint_agent_token"];
         delete?: never;
@@ -473,7 +475,7 @@ export interface paths {
         };
         /**
          * What If
-         * @description The model's curve over the sizes that the job may have.
+         * @description Return the model's predictions for the sizes that the job may have.
          */
         get: operations["what_if"];
         put?: never;
@@ -493,7 +495,7 @@ export interface paths {
         };
         /**
          * Workers
-         * @description Step time of each worker of the present world over the last minute.
+         * @description Return the step time of each worker of the present world over the last minute.
          */
         get: operations["workers"];
         put?: never;
@@ -513,7 +515,7 @@ export interface paths {
         };
         /**
          * World
-         * @description The desired world of a job; 304 if it still matches ``If-None-Match`` after ``wait``
+         * @description Return the desired world of a job; 304 if it still matches ``If-None-Match`` after ``wait``
          *     seconds.
          */
         get: operations["world"];
@@ -560,7 +562,7 @@ export interface paths {
         put?: never;
         /**
          * Lift Advise Only
-         * @description Let Brain change a job again, by its policy mode, after a time of advice only.
+         * @description Let Brain change an advise-only job again, as its policy mode allows.
          */
         post: operations["lift_advise_only"];
         delete?: never;
@@ -641,7 +643,7 @@ export interface paths {
         put?: never;
         /**
          * Estimate
-         * @description The estimated needs of a job, from similar jobs; nothing is started or stored.
+         * @description Estimate the needs of a job from similar jobs; nothing is started or stored.
          */
         post: operations["estimate"];
         delete?: never;
@@ -700,8 +702,8 @@ export interface paths {
         };
         /**
          * Models
-         * @description Promised and measured throughput over all jobs, with the share of measurements within 90 %
-         *     bands.
+         * @description Compare promised and measured throughput over all jobs, with the share of measurements within
+         *     90 % bands.
          */
         get: operations["models"];
         put?: never;
@@ -721,7 +723,7 @@ export interface paths {
         };
         /**
          * Nodes
-         * @description Nodes by name, with what is reserved on them.
+         * @description Return the nodes by name, with the resources reserved on them.
          */
         get: operations["nodes"];
         put?: never;
@@ -742,7 +744,7 @@ export interface paths {
         get?: never;
         /**
          * Put Node
-         * @description Register a node or renew its registration; the time is that of the service's clock.
+         * @description Register a node or renew its registration; the time is taken from the service's clock.
          */
         put: operations["put_node"];
         post?: never;
@@ -761,7 +763,8 @@ export interface paths {
         };
         /**
          * Plans
-         * @description Plans of all jobs, newest first; ``filter=state:Proposed`` lists the inbox.
+         * @description Return plans of all jobs, newest first; ``filter=state:Proposed`` lists those that wait for
+         *     approval.
          *
          *     ``since`` and ``until`` bound the times at which plans were proposed.
          */
@@ -825,7 +828,7 @@ export interface paths {
         put?: never;
         /**
          * Rollback
-         * @description Return to the size before the plan in force; the answer is the plan that makes the change.
+         * @description Return to the size before the present plan; the answer is the plan that makes the change.
          */
         post: operations["rollback"];
         delete?: never;
@@ -843,7 +846,7 @@ export interface paths {
         };
         /**
          * Policies
-         * @description The policies of all pools, by pool.
+         * @description Return the policies of all pools, by pool.
          */
         get: operations["policies"];
         put?: never;
@@ -863,7 +866,7 @@ export interface paths {
         };
         /**
          * Policy
-         * @description The policy of a pool; the ETag is its version, for ``If-Match``.
+         * @description Return the policy of a pool; the ETag is its version, for ``If-Match``.
          */
         get: operations["policy"];
         /**
@@ -891,7 +894,7 @@ export interface paths {
         };
         /**
          * Pools
-         * @description Names of the pools that have nodes or unfinished jobs.
+         * @description Return the names of the pools that have nodes or unfinished jobs.
          */
         get: operations["pools"];
         put?: never;
@@ -911,8 +914,8 @@ export interface paths {
         };
         /**
          * Pool
-         * @description A pool: its nodes, its policy, and the result of the latest round of the jobs that share
-         *     it.
+         * @description Return a pool: its nodes, its policy, and the result of the latest round of the jobs that
+         *     share it.
          */
         get: operations["pool"];
         put?: never;
@@ -932,7 +935,8 @@ export interface paths {
         };
         /**
          * Scaler Requests
-         * @description Requests that no scaler has taken yet; the reader of a request answers it.
+         * @description Return the requests that no scaler has taken yet; the scaler that reads a request has to
+         *     answer it.
          */
         get: operations["scaler_requests"];
         put?: never;
@@ -972,8 +976,8 @@ export interface paths {
         };
         /**
          * Wishes
-         * @description The desired state for a scaler; 304 if it still matches ``If-None-Match`` after ``wait``
-         *     seconds.
+         * @description Return the desired state for a scaler; 304 if it still matches ``If-None-Match`` after
+         *     ``wait`` seconds.
          */
         get: operations["wishes"];
         put?: never;
@@ -993,7 +997,7 @@ export interface paths {
         };
         /**
          * Saved
-         * @description The savings of measured plans; by default those of the last 24 hours.
+         * @description Return the savings of measured plans; by default those of the last 24 hours.
          */
         get: operations["saved"];
         put?: never;
@@ -1075,7 +1079,7 @@ export interface paths {
         put?: never;
         /**
          * Take
-         * @description Store a batch; good samples are committed, bad ones come back with reasons.
+         * @description Store a batch; valid samples are committed, and invalid ones are returned with reasons.
          *
          *     JSON or NDJSON, plain or ``Content-Encoding`` gzip or zstd. Repeating a batch changes nothing.
          */
@@ -1095,13 +1099,13 @@ export interface paths {
         };
         /**
          * Tokens
-         * @description All tokens, newest first, without their secrets.
+         * @description Return all tokens, newest first, without their secrets.
          */
         get: operations["tokens"];
         put?: never;
         /**
          * Mint
-         * @description A new token; its secret is in this answer and nowhere else. Agents' tokens come per job.
+         * @description Create a token; only this answer contains its secret. Agents' tokens are created per job.
          */
         post: operations["mint"];
         delete?: never;
@@ -1122,7 +1126,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke
-         * @description End a token; its user is signed out at once.
+         * @description Revoke a token; its user is signed out immediately.
          */
         delete: operations["revoke"];
         options?: never;
@@ -1139,7 +1143,7 @@ export interface paths {
         };
         /**
          * Metrics
-         * @description Counters and gauges in Prometheus' text format.
+         * @description Return counters and gauges in Prometheus' text format.
          */
         get: operations["metrics"];
         put?: never;
@@ -1176,7 +1180,7 @@ export interface components {
     schemas: {
         /**
          * Allocation
-         * @description A size: replicas, the processes of each, and the amounts that each reserves.
+         * @description A size: the replicas of a job, the processes of each, and the amounts that each reserves.
          */
         Allocation: {
             batch: components["schemas"]["BatchWish"] | null;
@@ -1214,7 +1218,7 @@ export interface components {
         };
         /**
          * Alternative
-         * @description A size that was considered and not taken.
+         * @description A size that was considered but not chosen.
          */
         Alternative: {
             /** Gain */
@@ -1249,7 +1253,7 @@ export interface components {
         };
         /**
          * AuditEntry
-         * @description An action with its author, target and reason; appended, never changed.
+         * @description An action with its author, target and reason; entries are only appended, never changed.
          */
         AuditEntry: {
             /** Action */
@@ -1286,7 +1290,7 @@ export interface components {
         };
         /**
          * Band
-         * @description A quantity with its 90 % band; the name of the field that holds it gives the unit.
+         * @description A quantity with its 90 % band; the name of the field has the unit.
          */
         Band: {
             /** High */
@@ -1305,9 +1309,10 @@ export interface components {
         };
         /**
          * BatchWish
-         * @description Examples of an optimizer step over all workers, and their division into micro-batches.
+         * @description The requested examples per optimizer step over all workers, and the limit of a micro-batch.
          *
-         *     The wish holds for any number of workers: a world of another size makes the same global batch.
+         *     The request is valid for any number of workers, because a world of another size makes the same
+         *     global batch.
          */
         BatchWish: {
             /** Global Size */
@@ -1322,7 +1327,7 @@ export interface components {
         };
         /**
          * BestBatch
-         * @description The batch with the most goodput at the present size, in examples, within the owner's
+         * @description The batch size with the most goodput at the present job size, in examples, within the owner's
          *     limits.
          */
         BestBatch: {
@@ -1339,8 +1344,7 @@ export interface components {
         };
         /**
          * Calibrated
-         * @description The outcomes of promises, to compare with the share of nine in ten that 90 % bands
-         *     promise.
+         * @description The outcomes of promises, to compare with the promised share of nine in ten.
          */
         Calibrated: {
             /** Bias */
@@ -1374,8 +1378,8 @@ export interface components {
         };
         /**
          * Condition
-         * @description Something to know beside a state: ``Straggler``, ``Hung``, ``LeftNode`` …; of a cluster's
-         *     object, the reason of what is not as it should be: ``NeverFits`` …
+         * @description A fact about a job in addition to its state, such as ``Straggler``, ``Hung`` or ``LeftNode``.
+         *     For an object of a cluster it is also a problem of the object, such as ``NeverFits``.
          */
         Condition: {
             /** Kind */
@@ -1424,8 +1428,8 @@ export interface components {
          * DesiredWorld
          * @description The world that a job should have: the present target, and a plan in progress.
          *
-         *     The coordinator long-polls it (ETag = generation and version) and keeps the last answer
-         *     on disk. No program pushes it.
+         *     The coordinator long-polls it (ETag = generation and version), and keeps the last answer on
+         *     disk.
          */
         DesiredWorld: {
             /**
@@ -1669,9 +1673,10 @@ export interface components {
         };
         /**
          * Budget
-         * @description The most that a run may use, including its restarts; Brain takes no size that would use more.
+         * @description The most that a run may use, including its restarts; Brain chooses no size that would use
+         *     more.
          *
-         *     A replica counts with its GPUs, or with its cores if it reserves none.
+         *     The budget counts the GPUs of each replica, or its cores if it reserves no GPU.
          */
         DocumentBudget: {
             /**
@@ -1687,7 +1692,7 @@ export interface components {
         };
         /**
          * Checkpoint
-         * @description The owner's statements on the script's checkpoints; the probe finds most of them by
+         * @description What the owner states about the script's checkpoints; the probe detects most of it by
          *     itself.
          */
         DocumentCheckpoint: {
@@ -1719,7 +1724,7 @@ export interface components {
         };
         /**
          * Parallelism
-         * @description Fixed dimensions of a 3D-parallel job, which scales by data parallelism.
+         * @description Fixed dimensions of a 3D-parallel job, whose data parallelism may change.
          */
         DocumentParallelism: {
             /**
@@ -1735,7 +1740,7 @@ export interface components {
         };
         /**
          * PoolShares
-         * @description The division of a pool among projects, as a person writes it (YAML or JSON, camelCase
+         * @description The rules that divide a pool among projects, as a person writes them (YAML or JSON, camelCase
          *     keys).
          */
         DocumentPoolShares: {
@@ -1789,7 +1794,7 @@ export interface components {
         };
         /**
          * Restarts
-         * @description The number of failures after which a job is given up.
+         * @description The number of failures after which Brain ends a job.
          */
         DocumentRestarts: {
             /**
@@ -1823,8 +1828,8 @@ export interface components {
         };
         /**
          * Secret
-         * @description A reference to a value of the environment, which stays in its place: exactly one field is
-         *     set.
+         * @description A reference to a secret value of the environment, which is stored elsewhere: exactly one
+         *     field is set.
          */
         DocumentSecret: {
             /**
@@ -1871,7 +1876,7 @@ export interface components {
         };
         /**
          * EstimateQuestion
-         * @description The fields of a request for an estimate, beside the job document.
+         * @description The fields of a request for an estimate, in addition to the job document.
          */
         EstimateQuestion: {
             /**
@@ -1911,8 +1916,7 @@ export interface components {
         };
         /**
          * EstimateRequest
-         * @description A job that does not run yet and the questions about it: the body of ``POST
-         *     jobs:estimate``.
+         * @description A job that does not run yet, and questions about it: the body of ``POST jobs:estimate``.
          */
         EstimateRequest: {
             /** Document */
@@ -1932,7 +1936,7 @@ export interface components {
         };
         /**
          * Event
-         * @description An event; ``id`` rises, and an SSE client resumes from it.
+         * @description An event; ``id`` increases, and a client of the event stream resumes after it.
          */
         Event: {
             /**
@@ -1960,8 +1964,7 @@ export interface components {
         };
         /**
          * Evidence
-         * @description One measured or predicted fact on which a decision rests: a label, and a value with its
-         *     unit.
+         * @description One measured or predicted fact behind a decision: a label, and a value with its unit.
          */
         Evidence: {
             /** Label */
@@ -1971,7 +1974,7 @@ export interface components {
         };
         /**
          * Explanation
-         * @description The reasons of a decision, in the order in which a person reads them.
+         * @description The reasons for a decision, in the order in which a person reads them.
          */
         Explanation: {
             /**
@@ -1995,7 +1998,8 @@ export interface components {
         };
         /**
          * FailureKind
-         * @description The kind of a failure, by which ``launcher.values.diagnosis.policy`` decides what follows.
+         * @description The kind of a failure, which determines the reaction
+         *     (``launcher.values.diagnosis.policy``).
          * @enum {string}
          */
         FailureKind: "code" | "exit" | "memory" | "shared-memory" | "device-memory" | "device" | "network" | "storage" | "crash" | "killed" | "hang" | "node";
@@ -2021,7 +2025,8 @@ export interface components {
         };
         /**
          * FreeTrial
-         * @description Micro-batches whose measurement would improve the model of a size without a restart.
+         * @description A micro-batch size whose measurement, without a restart, would improve the model for a
+         *     size.
          */
         FreeTrial: {
             /** Accumulation */
@@ -2035,7 +2040,8 @@ export interface components {
         };
         /**
          * Freeze
-         * @description A freeze: plans of its scope are not applied; healing and deciding go on.
+         * @description A freeze: Brain applies no plans of its scope, but still decides and replaces failed
+         *     replicas.
          */
         Freeze: {
             /**
@@ -2109,13 +2115,13 @@ export interface components {
         };
         /**
          * Grade
-         * @description The grade of a reservation compared with the use: from wasteful over good to short.
+         * @description The grade of a reservation compared with the use: wasteful, good, tight or short.
          * @enum {string}
          */
         Grade: "good" | "generous" | "wasteful" | "tight" | "short" | "open";
         /**
          * GroupView
-         * @description A group of a job; ``worker`` has the replicas outside the other groups.
+         * @description A group of a job; ``worker`` stands for the replicas outside the other groups.
          */
         GroupView: {
             /** Name */
@@ -2130,7 +2136,7 @@ export interface components {
         };
         /**
          * Health
-         * @description The state of the service: ``GET /api/v1/health``, for the doctor and the UI's footer.
+         * @description The state of the service: ``GET /api/v1/health``, for ``brain doctor`` and the dashboard.
          */
         Health: {
             /** Database */
@@ -2163,7 +2169,7 @@ export interface components {
         };
         /**
          * HostSample
-         * @description A reading of one machine, and of one job's processes on it.
+         * @description A reading of one machine, and of one job's processes on the machine.
          */
         HostSample: {
             /** Cpu Capacity Millis */
@@ -2248,7 +2254,7 @@ export interface components {
         };
         /**
          * IdleNode
-         * @description Replicas on one node that were idle lately.
+         * @description Replicas on one node that were idle recently.
          */
         IdleNode: {
             /** Cost A Day */
@@ -2270,8 +2276,7 @@ export interface components {
         Intent: "run" | "suspend" | "cancel";
         /**
          * JobCopy
-         * @description A job whose authoritative copy is an object of a cluster, as its scaler reports it to
-         *     Brain.
+         * @description A job that is an object of a cluster, as its scaler reports it to Brain.
          */
         JobCopy: {
             /** Document */
@@ -2455,8 +2460,8 @@ export interface components {
         };
         /**
          * JobEdit
-         * @description The wanted amounts, size and batch of a job: the body of ``PATCH jobs/{job}``; None leaves a
-         *     field as it is.
+         * @description The requested amounts, size and batch size of a job: the body of ``PATCH jobs/{job}``; None
+         *     leaves a field unchanged.
          */
         JobEdit: {
             /**
@@ -2508,7 +2513,7 @@ export interface components {
         };
         /**
          * JobOutcome
-         * @description The outcome for one of several jobs: the job as it is now, or the reason why it was not
+         * @description The outcome for one of several jobs: the changed job, or the reason why it was not
          *     changed.
          */
         JobOutcome: {
@@ -2629,7 +2634,7 @@ export interface components {
         JobState: "Queued" | "Starting" | "Running" | "Changing" | "Degraded" | "Suspended" | "Succeeded" | "Failed" | "Cancelled";
         /**
          * JobView
-         * @description A job with its observations, as lists and the head of its page show it.
+         * @description A job with its observations, as lists and the head of the job's page show it.
          */
         JobView: {
             /** Advise Only */
@@ -2745,7 +2750,7 @@ export interface components {
         };
         /**
          * Kept
-         * @description A promise of throughput, and what was measured afterwards.
+         * @description A promise of throughput, and the later measurement.
          */
         Kept: {
             /**
@@ -2837,7 +2842,7 @@ export interface components {
         };
         /**
          * MemoryCheckpoint
-         * @description The state of a replica's checkpoints in memory that are not on storage yet.
+         * @description The state of a replica's checkpoints that are in memory and not on storage yet.
          */
         MemoryCheckpoint: {
             /** Ahead Since */
@@ -2852,7 +2857,7 @@ export interface components {
         };
         /**
          * MemoryView
-         * @description How far a job's checkpoints in memory are ahead of storage.
+         * @description The time and bytes by which a job's checkpoints in memory are ahead of storage.
          */
         MemoryView: {
             /** Ahead Seconds */
@@ -2925,7 +2930,7 @@ export interface components {
         };
         /**
          * ModelsView
-         * @description Promised against measured, over all jobs.
+         * @description Promised and measured throughput over all jobs.
          */
         ModelsView: {
             calibration: components["schemas"]["Calibrated"] | null;
@@ -2946,7 +2951,7 @@ export interface components {
         };
         /**
          * Node
-         * @description A node as its scaler last described it.
+         * @description A node, as its scaler last reported it.
          */
         Node: {
             /**
@@ -2977,7 +2982,7 @@ export interface components {
         };
         /**
          * NodeLeft
-         * @description A job that left a node as sick or slow, and keeps off it for a while.
+         * @description A job that left a node because the node was sick or slow, and avoids the node for a while.
          */
         NodeLeft: {
             /** Job */
@@ -2994,7 +2999,7 @@ export interface components {
         };
         /**
          * NodeView
-         * @description A node and what is reserved on it.
+         * @description A node and the resources reserved on it.
          */
         NodeView: {
             /** Accelerator */
@@ -3051,7 +3056,7 @@ export interface components {
         };
         /**
          * Notice
-         * @description A fact about a job's resources that a person should know.
+         * @description A problem with a job's resources that a person should know about.
          */
         Notice: {
             kind: components["schemas"]["NoticeKind"];
@@ -3060,7 +3065,7 @@ export interface components {
         };
         /**
          * NoticeKind
-         * @description The problem that a notice reports: for example a leak, or loaders without enough CPU.
+         * @description The problem that a notice reports, for example a leak, or loaders without enough CPU.
          * @enum {string}
          */
         NoticeKind: "MemoryLeak" | "MemoryUnresolved" | "SharedMemoryFull" | "ScratchFull" | "Starved";
@@ -3088,7 +3093,7 @@ export interface components {
         };
         /**
          * OptimizeMode
-         * @description The source of a job's plans: only people, Brain for this job alone, or Brain for its pool.
+         * @description The source of a job's plans: people only, Brain for this job alone, or Brain for its pool.
          * @enum {string}
          */
         OptimizeMode: "manual" | "single-job" | "cluster";
@@ -3230,7 +3235,8 @@ export interface components {
         };
         /**
          * Phase
-         * @description The phase of the worker in a window; only ``training`` is fitted, no phase is dropped.
+         * @description The phase of the worker in a window; models are fitted only to ``training``, but no sample is
+         *     dropped.
          * @enum {string}
          */
         Phase: "warmup" | "training" | "evaluation" | "checkpoint";
@@ -3312,7 +3318,7 @@ export interface components {
         };
         /**
          * PodRequest
-         * @description A request to look up a replica's pod in the cluster itself, not in a copy.
+         * @description A request to look up a replica's pod in the cluster itself, not in a cached copy.
          */
         PodRequest: {
             /** Job */
@@ -3322,7 +3328,7 @@ export interface components {
         };
         /**
          * PodSeen
-         * @description A replica's pod, as the cluster answered after the request.
+         * @description A replica's pod, as the cluster reported it after the request.
          */
         PodSeen: {
             /**
@@ -3335,14 +3341,14 @@ export interface components {
         };
         /**
          * PolicyMode
-         * @description The treatment of a job: Brain makes no plans, only records them, asks a person to approve
-         *     them, or applies them itself.
+         * @description The policy mode: Brain makes no plans, only records them, lets a person approve them, or
+         *     applies them itself.
          * @enum {string}
          */
         PolicyMode: "off" | "shadow" | "approve" | "auto";
         /**
          * PoolRound
-         * @description One division of a pool among its jobs, with the proof of how good it is.
+         * @description One division of a pool among its jobs, with a bound on the utility of any better one.
          */
         PoolRound: {
             /** Bound */
@@ -3393,7 +3399,7 @@ export interface components {
         };
         /**
          * PoolShares
-         * @description The division of a pool among projects, as a person writes it (YAML or JSON, camelCase
+         * @description The rules that divide a pool among projects, as a person writes them (YAML or JSON, camelCase
          *     keys).
          */
         PoolShares: {
@@ -3544,7 +3550,7 @@ export interface components {
         };
         /**
          * Replica
-         * @description One replica as its scaler observes it. Ids are never reused.
+         * @description One replica, as its scaler observes it. Ids are never reused.
          */
         Replica: {
             /**
@@ -3594,7 +3600,7 @@ export interface components {
         ReplicaExit: "succeeded" | "failed" | "left" | "cancelled" | "lost";
         /**
          * ReplicaReading
-         * @description The use by one replica's processes at one instant.
+         * @description The resource use of one replica's processes at one instant.
          */
         ReplicaReading: {
             /** Cpu Millis */
@@ -3606,7 +3612,7 @@ export interface components {
         };
         /**
          * ReplicaReport
-         * @description All replicas of a job that a scaler knows, and those that it cannot place.
+         * @description All replicas of a job that a scaler knows, and those for which it has no room.
          */
         ReplicaReport: {
             /**
@@ -3637,7 +3643,7 @@ export interface components {
         ReplicaState: "starting" | "running" | "exited";
         /**
          * ResizeRequest
-         * @description A person's or program's plan: ``POST jobs/{job}/plans``.
+         * @description A request of a person or program for a plan: ``POST jobs/{job}/plans``.
          */
         ResizeRequest: {
             /**
@@ -3712,8 +3718,7 @@ export interface components {
         };
         /**
          * Rival
-         * @description A configuration that a job could have had instead, with the utility and cost that it would
-         *     have.
+         * @description A configuration that a job could have got instead, with its utility and cost.
          */
         Rival: {
             /** Accelerator */
@@ -3900,7 +3905,7 @@ export interface components {
         };
         /**
          * ScalerAnswer
-         * @description An answer to a request, or a part of it.
+         * @description An answer to a request, or one part of the answer.
          */
         ScalerAnswer: {
             /**
@@ -3925,7 +3930,7 @@ export interface components {
         };
         /**
          * ScalerRequest
-         * @description A request with its id for the answer; exactly one of the kinds is set.
+         * @description A request with an id for its answer; exactly one of the kinds is set.
          */
         ScalerRequest: {
             /** Id */
@@ -3936,7 +3941,7 @@ export interface components {
         };
         /**
          * Scaling
-         * @description The model's curve over the sizes a job may have.
+         * @description The model's predictions for all sizes that a job may have.
          */
         Scaling: {
             /** Basis */
@@ -4016,7 +4021,7 @@ export interface components {
         };
         /**
          * SimilarJob
-         * @description A job on which the answer rests, or would rest if it were more alike.
+         * @description A job on which the answer is based, or would be based if it were more similar.
          */
         SimilarJob: {
             /** Job */
@@ -4030,7 +4035,7 @@ export interface components {
         };
         /**
          * SizeEstimate
-         * @description The needs of one size on one kind of accelerator; None is unknown.
+         * @description The needs of one size on one kind of accelerator; None means unknown.
          */
         SizeEstimate: {
             /** Accelerator */
@@ -4282,7 +4287,7 @@ export interface components {
         };
         /**
          * ToldBatch
-         * @description The batch that a script receives if it asks for one (``batch.tune``), in examples.
+         * @description The batch size that a script with ``batch.tune`` receives, in examples.
          */
         ToldBatch: {
             /** Accumulation */
@@ -4302,13 +4307,13 @@ export interface components {
         };
         /**
          * Verdict
-         * @description The result of comparing a promise with the measurement.
+         * @description The result of the comparison of a promise with the measurement.
          * @enum {string}
          */
         Verdict: "kept" | "fell short" | "inconclusive";
         /**
          * WhatIf
-         * @description The model's answer for one size.
+         * @description The model's prediction for one size.
          */
         WhatIf: {
             measured: components["schemas"]["Prediction"] | null;
@@ -4331,7 +4336,7 @@ export interface components {
         };
         /**
          * WorkerView
-         * @description A worker's step time beside the times of the other workers.
+         * @description A worker's step time, and the times of the other workers for comparison.
          */
         WorkerView: {
             /** Deviation */
@@ -4351,7 +4356,7 @@ export interface components {
         };
         /**
          * World
-         * @description The latest world of a job as its coordinator reported it.
+         * @description The latest world of a job, as its coordinator reported it.
          */
         World: {
             cause: components["schemas"]["Cause"];
@@ -4396,7 +4401,8 @@ export interface components {
         WorldEvent: "formed" | "stepping" | "held" | "change-failed" | "lost" | "finished" | "stopped" | "hung" | "memory";
         /**
          * WorldReport
-         * @description A coordinator's report about the world; idempotent by (epoch, event).
+         * @description A coordinator's report about the world; a repeated report (same epoch and event) changes
+         *     nothing.
          */
         WorldReport: {
             /**
