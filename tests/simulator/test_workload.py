@@ -100,7 +100,7 @@ def test_a_job_that_its_projects_limit_never_lets_run_is_refused():
 
 
 def test_two_jobs_of_one_name_are_refused():
-    with pytest.raises(errors.BadInput, match=r"line 3: name 'a' names two jobs"):
+    with pytest.raises(errors.BadInput, match=r"line 3: name 'a' is the name of two jobs"):
         read("a,0,classifier", "a,1,classifier")
 
 

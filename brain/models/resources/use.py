@@ -245,7 +245,7 @@ class RoleUse:
             return ""
         return (
             f"memory ran out {count(len(day), 'time')} within 24 h, last at "
-            f"{gibibytes(day[-1].limit_bytes)}; more memory does not mend it: look for a leak, "
+            f"{gibibytes(day[-1].limit_bytes)}; more memory does not help: look for a leak, "
             "or take a smaller batch or fewer loader workers"
         )
 
