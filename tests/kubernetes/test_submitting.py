@@ -201,6 +201,12 @@ def test_a_submission_that_cannot_be_is_refused_with_field_and_remedy(
     finally:
         for obj in policies:
             it.kubectl("delete", obj["kind"], obj["metadata"]["name"])
+        # An API server applies a deleted policy for a while.
+        path = document(tmp_path)
+        it.until(
+            "the policy is gone",
+            lambda: not it.command("submit", "--dry-run", "-f", path).returncode,
+        )
 
 
 def denial(words: str) -> list[dict[str, Any]]:
