@@ -198,7 +198,7 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
         ),
         Rule(
             cel="self.managedBy == oldSelf.managedBy",
-            message="managedBy is immutable; delete the job and create it again",
+            message="managedBy is immutable; delete the job and create it anew",
         ),
     )
 
