@@ -51,6 +51,12 @@ def test_every_field_has_a_type_and_every_field_of_a_spec_a_text(kind: Any) -> N
 
 
 @pytest.mark.parametrize("kind", [ElasticJob, ScalePlan])
+def test_no_description_ends_in_the_middle_of_a_sentence(kind: Any) -> None:
+    texts = [each["description"] for each in schemas(root(kind)) if "description" in each]
+    assert [text for text in texts if not text.endswith((".", "`", ")"))] == []
+
+
+@pytest.mark.parametrize("kind", [ElasticJob, ScalePlan])
 def test_everything_that_a_rule_may_look_at_is_bounded(kind: Any) -> None:
     spec = root(kind)["properties"]["spec"]
     unbounded = [

@@ -19,8 +19,8 @@ def member_texts(kind: type) -> dict[str, str]:
 
 
 def summary(kind: type) -> str:
-    """Return the first line of a class's docstring."""
-    return (inspect.getdoc(kind) or "").partition("\n")[0]
+    """Return the first paragraph of a class's docstring, on one line."""
+    return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
 
 
 def _texts(kind: type, statements: type[ast.AnnAssign] | type[ast.Assign]) -> dict[str, str]:
