@@ -74,9 +74,9 @@ def _run(arguments: list[str], prog: str) -> int:
         )
     if config.processes > 1 and "OMP_NUM_THREADS" not in environment:
         print(f"{prog}: OMP_NUM_THREADS=1 for each of {config.processes} workers", file=sys.stderr)
-    from launcher.agent import program
+    from launcher.agent import by_hand
 
-    return program.run(config)
+    return by_hand.run(config)
 
 
 if __name__ == "__main__":

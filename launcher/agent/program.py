@@ -1,35 +1,25 @@
-"""The agent as a program: ``run(config)`` for ``brain-run``, ``--replica-dir D`` for a scaler."""
+"""The agent that a scaler starts: ``python -m launcher.agent --replica-dir DIRECTORY``."""
 
 import argparse
 import asyncio
-import contextlib
-import math
 import os
-import shutil
-import socket
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brain.errors import BrainError, Unavailable
+from brain.errors import BrainError
 from brain.types.places import probe_socket
 from brain.types.roles import WORKER, is_group
 from brain.types.world import ReplicaEnd, ReplicaExit
-from launcher.agent import addresses
+from launcher.agent.by_hand import with_collector
 from launcher.agent.membership import AgentMembership
 from launcher.agent.terms import (
-    FOUND_SECONDS,
-    alone_seconds,
     fixed_desired_world,
-    join_seconds,
     last_desired_world,
     lease_seconds,
     terms_of,
 )
-from launcher.agent.worker_group.group import WorkerGroup
-from launcher.command import slurm
 from launcher.command.entrypoint import parse_command
 from launcher.coordinator.brain import (
     Brain,
@@ -37,44 +27,31 @@ from launcher.coordinator.brain import (
     DesiredWorlds,
     FixedDesiredWorld,
     Reports,
-    SuspendWhenWarned,
     read_token,
     service_url,
 )
 from launcher.coordinator.continuity import Continuity
 from launcher.coordinator.coordinator import Coordinator
 from launcher.coordinator.leadership import (
-    EndpointLeadership,
     Leadership,
     LocalLeadership,
-    SoleLeadership,
 )
 from launcher.coordinator.pod_leadership import PodLeadership
 from launcher.coordinator.topology.asked import path_of
 from launcher.messages import digest
 from launcher.options import launch_config
 from launcher.values.config import LaunchConfig
-from launcher.values.console import Discreet, say, write
+from launcher.values.console import say
 from launcher.values.observation import WorldRules
 from launcher.values.replica import JobPlace, ReplicaIntent, ReplicaPlace
-from launcher.workers import events
-from launcher.workers.collector import keep_collector, undelivered
-from launcher.workers.processes.failures import failure_report, hand_on_error
-from launcher.workers.processes.process import Guard
 
 if TYPE_CHECKING:
     from brain.views import PodSeen
 
 #: Exit code of an agent whose replica is run by another one already.
 BUSY = 75
-#: A world started by hand that has saved nothing may be restarted for a joiner while it is young.
-_FREE_SECONDS = 30.0
 #: Under Brain a script that fails so often in one way before its first step is given up.
 _BARREN_WORLDS = 3
-#: A worker whose handler of Slurm's warning ends it has ended so long after it lost that handler.
-_HANDLED_SECONDS = 2.0
-#: Variables that a manager sets which may restart a job's processes elsewhere.
-_MANAGERS = ("KUBERNETES_SERVICE_HOST", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 #: Flags of a launcher inside a job document that the document itself decides.
 _DECIDED = frozenset(
     {"nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "standalone", "master_port"}
@@ -101,25 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as full:
         say(f"exit.json cannot be written, so the scaler will count this replica as lost: {full}")
     return ended.status
-
-
-def run(config: LaunchConfig) -> int:
-    """Run an agent that a person started; return the workers' exit code.
-
-    Raises:
-        BadInput: something in ``config`` cannot be used on this machine.
-    """
-    if config.events:
-        events.hostname()
-    guard = Guard()  # an agent that is killed leaves its directory to it
-    scratch = Path(tempfile.mkdtemp(prefix="brain-run-"))
-    guard.watch(scratch)
-    try:
-        return asyncio.run(_by_hand(config, scratch))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        guard.done(scratch)
-        guard.close()
 
 
 def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
@@ -229,7 +187,7 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> ReplicaEnd:
         lease_seconds=seconds,
         continuity=continuity,
     )
-    return await _with_collector(membership, config)
+    return await with_collector(membership, config)
 
 
 def _brain(intent: ReplicaIntent) -> Brain | None:
@@ -253,194 +211,3 @@ def pod_question(intent: ReplicaIntent) -> "Callable[[float], Awaitable[PodSeen]
         return await brain.send(calls.pod(intent.job, intent.replica))
 
     return ask
-
-
-async def step_question(config: LaunchConfig) -> "Callable[[float], Awaitable[PodSeen]] | None":
-    """Return the question to Slurm if the job step stays; None if the step does not have all agents
-    of the job, or Slurm cannot be asked from here.
-    """
-    step = config.step
-    if step is None or not 1 < config.nodes_max <= step.tasks:
-        return None
-    with contextlib.suppress(Unavailable):
-        if not await slurm.why_over(step, math.inf):
-
-            async def ask(ran_at: float) -> "PodSeen":
-                from brain.views import PodSeen  # late: few agents are ever paused
-
-                why = await slurm.why_over(step, ran_at)
-                return PodSeen(stays=not why, detail=why)
-
-            return ask
-    return None
-
-
-async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
-    if config.brain_url and (why := undelivered(config.home, config.job, config.brain_url)):
-        say(why)
-    static = config.rdzv_backend == "static" and config.nodes_max > 1
-    rank = config.node_rank if static or config.node_rank else None
-    rules = WorldRules(
-        free_seconds=_FREE_SECONDS,
-        last_waits=False,
-        alone_seconds=alone_seconds(config),
-        join_seconds=join_seconds(config),
-        shape=config.shape,
-        spares=True,
-    )
-    warned = asyncio.Event()
-    ask = await step_question(config)
-    continuity = Continuity(ask, pause_seconds=lease_seconds(config), say=say)
-    membership = by_hand(
-        config,
-        scratch,
-        rank=rank,
-        rules=rules,
-        say=Discreet(),
-        warned=warned,
-        continuity=continuity,
-    )
-    if config.step is not None and slurm.WARNING.name not in config.signals:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(slurm.WARNING, _warn, membership, warned)
-    ended = await _with_collector(membership, config)
-    if continuity.denied.is_set():
-        say(continuity.detail)
-        return 1
-    if config.step is not None and warned.is_set():
-        _requeue(config.step, ended, coordinates=membership.coordinates)
-        if ended.exit is ReplicaExit.LEFT:
-            return 128 + slurm.WARNING
-    if ended.exit is ReplicaExit.FAILED:
-        report = failure_report(config.entrypoint.name, membership.exits)
-        # The report is of this node's workers; who failed first may have been another's.
-        write(f"{report}\n" if report else "")
-        say(ended.detail)
-        try:
-            hand_on_error(membership.exits, os.environ)
-        except OSError as cannot:  # who started us reads less, the exit code is the same
-            say(f"TORCHELASTIC_ERROR_FILE cannot be written: {cannot}")
-    if ended.exit is ReplicaExit.LEFT and membership.leaving is not None:
-        return 128 + membership.leaving
-    return ended.status
-
-
-def _warn(membership: AgentMembership, warned: asyncio.Event) -> None:
-    """Act on Slurm's warning before the time limit. Slurm signals every process of a step, so a
-    script with a handler acts itself; any other job is suspended at its next checkpoint.
-    """
-
-    def suspend() -> None:
-        if not membership.handles(slurm.WARNING) and not warned.is_set():
-            warned.set()
-            say(f"{slurm.WARNING.name}: the job is suspended at its next checkpoint")
-
-    if membership.handles(slurm.WARNING):
-        say(f"{slurm.WARNING.name} is left to the script, which handles it")
-    else:
-        asyncio.get_running_loop().call_later(_HANDLED_SECONDS, suspend)
-
-
-def _requeue(step: slurm.SlurmStep, ended: ReplicaEnd, *, coordinates: bool) -> None:
-    """Have Slurm start a suspended job again; the agent that coordinates does so, once."""
-    if ended.exit is not ReplicaExit.LEFT or not coordinates:
-        return
-    why = slurm.requeue(step)
-    if why:
-        say(f"the job is suspended and not requeued: {why}; submit it again to go on")
-    else:
-        say(f"the job is suspended at its checkpoint, and Slurm starts job {step.job} again")
-
-
-def by_hand(
-    config: LaunchConfig,
-    scratch: Path,
-    *,
-    rank: int | None,
-    rules: WorldRules,
-    say: Callable[[str], None],
-    warned: asyncio.Event | None = None,
-    continuity: Continuity | None = None,
-    worker_group: Callable[..., WorkerGroup] = WorkerGroup,
-) -> AgentMembership:
-    """Build the ``AgentMembership`` of an agent that no scaler started; the first such agent
-    coordinates.
-
-    ``scratch`` is a directory for this agent alone; ``rank`` is the requested GROUP_RANK. If
-    ``warned`` is set, the job is suspended. ``worker_group`` makes the object that runs the
-    workers.
-
-    Raises:
-        BadInput: the endpoint cannot be reached from this machine.
-    """
-    host = addresses.host(config.local_addr, config.rdzv_endpoint)
-    desired = fixed_desired_world(config, FOUND_SECONDS)
-    config = replace(config, node=socket.gethostname(), replica=-1)
-    token = digest(config.run_id)
-    place = JobPlace(scratch)
-    alone = config.nodes_max == 1 or not config.rdzv_endpoint
-
-    async def leadership(mine: str) -> Leadership:
-        if alone:
-            return SoleLeadership()
-        bound = await _listen(config.rdzv_endpoint, membership)
-        return EndpointLeadership(config.rdzv_endpoint, mine, bound=bound)
-
-    def coordinate(agent: AgentMembership, leadership: Leadership) -> Coordinator:
-        terms = terms_of(agent.config, address=agent.address, token_sha256=token, rules=rules)
-        terms = replace(
-            terms,
-            replaceable=not alone,
-            by_hand=not any(map(os.environ.get, _MANAGERS)),
-            asks=continuity is not None and continuity.asks,
-            master_addr=config.master_addr if config.nodes_max == 1 else None,
-            master_port=config.master_port if config.nodes_max == 1 else None,
-        )
-        return Coordinator(
-            terms,
-            place=place,
-            leadership=leadership,
-            desired_worlds=SuspendWhenWarned(desired, warned or asyncio.Event()),
-            reports=Reports(scratch / "reports", None),
-            say=say,
-            last=agent.last,
-            witness=agent.witness,
-            continuity=continuity,
-        )
-
-    membership = AgentMembership(
-        config,
-        token_sha256=token,
-        host=host,
-        generation=0,
-        rank=rank,
-        leadership=leadership,
-        coordinate=coordinate,
-        status=lambda address, phase: None,
-        say=say,
-        join_seconds=join_seconds(config),
-        lease_seconds=lease_seconds(config),
-        continuity=continuity,
-        worker_group=worker_group,
-    )
-    return membership
-
-
-async def _with_collector(membership: AgentMembership, config: LaunchConfig) -> ReplicaEnd:
-    if config.brain_url is None:  # nobody would be told
-        return await membership.run()
-    collecting = asyncio.create_task(keep_collector(config.home, Discreet()))
-    try:
-        return await membership.run()
-    finally:
-        collecting.cancel()
-
-
-async def _listen(endpoint: str, membership: AgentMembership) -> bool:
-    """Listen at the rendezvous endpoint; False if its address is another machine's, or taken."""
-    host, _, port = endpoint.rpartition(":")
-    try:
-        await membership.listener.listen(host.strip("[]") or None, int(port))
-    except (OSError, ValueError):
-        return False
-    return True

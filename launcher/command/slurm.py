@@ -5,9 +5,7 @@ limit.
 OUTPUT ENVIRONMENT VARIABLES, and scontrol(1) the host expressions under ``show hostlist``.
 """
 
-import asyncio
 import math
-import os
 import re
 import signal
 import subprocess
@@ -23,7 +21,6 @@ WARNING = signal.SIGUSR1
 #: Ports of endpoints: below those that Linux hands out by itself.
 _FIRST_PORT, _PORTS = 20000, 12000
 _REQUEUE_SECONDS = 30.0
-_QUESTION_SECONDS = 20.0
 #: States of a job whose processes are there, but are not meant to run, or not all of them.
 _PASSING = frozenset({"CONFIGURING", "RESIZING", "SIGNALING", "STOPPED", "SUSPENDED"})
 #: Most seconds between the clocks of a node and of slurmctld.
@@ -142,21 +139,11 @@ def requeue(step: SlurmStep) -> str:
     return "" if asked.returncode == 0 else f"{' '.join(command)}: {said}"
 
 
-async def why_over(step: SlurmStep, ran_at: float) -> str:
+def judge(step: SlurmStep, ran_at: float, job: str, steps: str) -> str:
     """Return why other agents may run in the place of the step's; empty if none were started.
 
-    ``ran_at``: when this process last ran before a pause, in seconds since 1970.
-
-    Raises:
-        Unavailable: Slurm does not answer, or not yet.
-    """
-    steps = await _show("step", str(step.job))
-    # Asked last: this answer tells attempts apart, whose steps have the same names.
-    return judge(step, ran_at, await _show("job", str(step.job)), steps)
-
-
-def judge(step: SlurmStep, ran_at: float, job: str, steps: str) -> str:
-    """Return the result of ``why_over`` for the answers of ``scontrol --oneliner show``.
+    ``ran_at``: when this process last ran before a pause, in seconds since 1970. ``job`` and
+    ``steps`` are the answers of ``scontrol --oneliner show`` about the job and its steps.
 
     Raises:
         Unavailable: the job does not run now, or another step may have taken this one's place.
@@ -199,30 +186,6 @@ def _utc(text: str) -> float:
         return datetime.fromisoformat(f"{text}+00:00").timestamp()
     except ValueError:  # Unknown
         return math.inf
-
-
-async def _show(kind: str, name: str) -> str:
-    """Ask ``scontrol``; an empty string: there is nothing of this name."""
-    command = ("scontrol", "--oneliner", "show", kind, name)
-    environment = os.environ | {"SLURM_TIME_FORMAT": "standard", "TZ": "UTC"}
-    pipe, asked = subprocess.PIPE, None
-    try:
-        asked = await asyncio.create_subprocess_exec(
-            *command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
-        )
-        async with asyncio.timeout(_QUESTION_SECONDS):
-            out, err = await asked.communicate()
-    except (OSError, TimeoutError) as failed:
-        raise Unavailable(f"{' '.join(command)}: {failed or 'no answer'}") from failed
-    finally:
-        if asked is not None and asked.returncode is None:
-            asked.kill()
-    said = (err or out).decode(errors="replace").strip()
-    if asked.returncode == 0:
-        return out.decode(errors="replace")
-    if "Invalid job id" in said or "not found" in said:
-        return ""
-    raise Unavailable(f"{' '.join(command)}: {said or f'exit {asked.returncode}'}")
 
 
 def _facts(line: str) -> dict[str, str]:

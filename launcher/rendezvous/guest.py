@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from brain.types.world import ReplicaEnd, ReplicaExit
-from launcher.agent import program
+from launcher.agent.by_hand import by_hand
 from launcher.agent.membership import AgentMembership
 from launcher.agent.worker_group.group import WorkerGroup
 from launcher.rendezvous.settings import RendezvousSettings
@@ -336,7 +336,7 @@ class Guest:
 
     async def _take_part(self, scratch: Path) -> ReplicaEnd:
         self._loop = asyncio.get_running_loop()
-        self._membership = membership = program.by_hand(
+        self._membership = membership = by_hand(
             self._asked.config,
             scratch,
             rank=self._asked.rank,

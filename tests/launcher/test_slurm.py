@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from brain.errors import Unavailable
-from launcher.agent.program import step_question
+from launcher.agent.job_step import step_question
 from launcher.command import slurm
 from tests.launcher.building import a_config
 from tests.launcher.elastic import eventually
