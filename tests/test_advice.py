@@ -263,7 +263,9 @@ def test_a_leak_is_told_once_by_an_event_on_the_page_and_in_a_metric(tmp_path: P
     laptop = grow(training(), 200 * 2**20)
     told = laptop.events("job.memory-leak")
     assert len(told) == 1
-    assert "memory leaks and runs out in" in conditions(laptop, tmp_path)["MemoryLeak"]
+    assert (
+        "the job leaks memory and runs out of it in" in conditions(laptop, tmp_path)["MemoryLeak"]
+    )
     api = served(laptop, tmp_path)
     metrics = api.http(api.token(Role.ADMIN)).get("/metrics").text
     lasts = next(line for line in metrics.splitlines() if "memory_lasts_seconds{" in line)

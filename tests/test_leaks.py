@@ -110,7 +110,7 @@ def test_a_leaking_job_is_restarted_at_a_save_and_its_memory_is_freed():
     assert 120 < left < 600, "as late as two more saves allow: each restart costs"
     assert planned.state is PlanState.APPLYING
     assert planned.current == planned.target
-    assert "memory leaks and runs out in" in planned.explanation.reason
+    assert "the job leaks memory and runs out of it in" in planned.explanation.reason
     assert "a restart at a save costs" in planned.explanation.reason
     facts = {fact.label: fact.value for fact in planned.explanation.evidence}
     assert facts["running out of memory costs"] == "1 min 5 s"
@@ -272,7 +272,7 @@ def test_a_restart_takes_the_place_of_a_proposal_that_nobody_answered(optimizes:
     assert here.until_a_restart().state is PlanState.PROPOSED
     old = next(plan for plan in here.plans if plan.generation == waiting.generation)
     assert old.state is PlanState.SUPERSEDED
-    assert old.outcome.detail.startswith("withdrawn: memory leaks and runs out in ")
+    assert old.outcome.detail.startswith("withdrawn: the job leaks memory and runs out of it in ")
     assert f"plan.Superseded {old.generation}" in here.events("plan.")
     assert here.decision.explanation.reason.endswith("the restart of 1 replica, waits for approval")
 
@@ -291,7 +291,7 @@ def test_a_restart_in_a_shared_pool_takes_the_place_of_amounts_that_nobody_answe
     assert here.until_a_restart().state is PlanState.PROPOSED
     old = next(plan for plan in here.plans if plan.generation == raised.generation)
     assert old.state is PlanState.SUPERSEDED
-    assert old.outcome.detail.startswith("withdrawn: memory leaks and runs out in ")
+    assert old.outcome.detail.startswith("withdrawn: the job leaks memory and runs out of it in ")
 
 
 def test_a_world_without_agents_of_brain_is_not_restarted_because_it_knows_no_safe_point():

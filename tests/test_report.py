@@ -103,7 +103,7 @@ def test_replicas_that_do_nothing_are_listed_with_their_cost(tmp_path: Path):
 
 def test_a_leak_is_the_first_thing_to_hear_of(tmp_path: Path):
     assert card(grow(reserving(memory_bytes=0), 200 * 2**20), tmp_path).headline.startswith(
-        "Memory leaks and runs out in"
+        "The job leaks memory and runs out of it in"
     )
 
 

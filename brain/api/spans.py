@@ -37,7 +37,8 @@ def span_of(
     begin = _instant("since", since, end - default)
     if not timedelta(0) < end - begin <= _LONGEST:
         raise BadInput(
-            f"since {begin.isoformat()} must be before until {end.isoformat()}, 400 days at most",
+            f"since={begin.isoformat()} must be before until={end.isoformat()}, and at most 400 "
+            "days before it",
             field="since",
         )
     return begin, end

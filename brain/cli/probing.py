@@ -98,8 +98,8 @@ def probe(
                 break
     if changed := view.changed():
         say(
-            f"WARNING: {changed} was modified, although the probe should have been kept from "
-            "writing to it"
+            f"WARNING: {changed} was modified while the probe ran, although the probe has no "
+            "permission to write to it; check its content"
         )
     if not measured:
         raise Undetermined(f"the probe got no measurement: {why}")

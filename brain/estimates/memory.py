@@ -46,7 +46,7 @@ def leak_sentence(left: Band) -> str:
     """Return a sentence that says how long leaking memory lasts, with the remedy."""
     band = f"{duration(left.low)} to {duration(left.high)}"
     return (
-        f"memory leaks and runs out in {duration(left.value)} ({band}): find the objects that the "
-        "script keeps from step to step; Brain plans a restart at a save if the restart costs "
-        "less than running out of memory"
+        f"the job leaks memory and runs out of it in {duration(left.value)} ({band}): find the "
+        "objects that the script keeps from step to step; Brain plans a restart at a save if the "
+        "restart costs less than running out of memory"
     )

@@ -278,7 +278,7 @@ def _remedy(job: Job, found: Diagnosis | None) -> str:
 def _finished(
     tx: Transaction, job: Job, report: WorldReport, settings: Settings, now: datetime
 ) -> Job:
-    return end(tx, job, JobState.SUCCEEDED, "all workers ended with 0", now, exit_code=0)
+    return end(tx, job, JobState.SUCCEEDED, "all workers ended with exit code 0", now, exit_code=0)
 
 
 def _stopped(
@@ -350,7 +350,9 @@ def _all_gone(tx: Transaction, job: Job, replicas: Sequence[Replica], now: datet
     last = max(replicas, key=lambda r: (r.ended_at or r.started_at, r.id))
     was_alive = _end_world(tx, job.id, now)
     if last.exit is ReplicaExit.SUCCEEDED:
-        return end(tx, job, JobState.SUCCEEDED, "all workers ended with 0", now, exit_code=0)
+        return end(
+            tx, job, JobState.SUCCEEDED, "all workers ended with exit code 0", now, exit_code=0
+        )
     if last.exit is ReplicaExit.FAILED:
         why = last.detail or "its last replica failed"
         return end(tx, job, JobState.FAILED, why, now, exit_code=last.exit_code)

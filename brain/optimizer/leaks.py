@@ -68,7 +68,7 @@ def choose_restart(leak: Leak) -> RestartChoice:
     (True, 12.0, 170.0)
     """
     left, save = leak.left, leak.save_seconds
-    lasts = f"memory leaks and runs out in {duration(left.value)} "
+    lasts = f"the job leaks memory and runs out of it in {duration(left.value)} "
     lasts += f"({duration(left.low)} to {duration(left.high)})"
     if leak.ends_seconds is not None and leak.ends_seconds < left.low:
         return _no(f"{lasts}, after the run ends in {duration(leak.ends_seconds)}")

@@ -117,7 +117,7 @@ class WorldEvent(StrEnum):
     CHANGE_FAILED = "change-failed"
     #: The world ended by failure; another follows unless ``final``.
     LOST = "lost"
-    #: All workers ended with 0.
+    #: All workers ended with exit code 0.
     FINISHED = "finished"
     #: Stopped at the owner's request.
     STOPPED = "stopped"

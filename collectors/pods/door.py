@@ -110,10 +110,10 @@ class Door:
         await self._http.aclose()
 
     async def get(self, path: str, **query: str) -> dict[str, Any]:
-        """Read one path.
+        """Send a GET request; return the JSON object of the answer.
 
         Raises:
-            NotFound, NotSignedIn, NotAllowed, Overloaded: the server's answer.
+            NotFound, NotSignedIn, NotAllowed, Overloaded: the server refused the request so.
             Unavailable: the server cannot be reached, or fails.
         """
         return await self._send("GET", path, query, None)

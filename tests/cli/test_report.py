@@ -73,9 +73,9 @@ def used(
 def test_a_leak_is_told_by_explain(service: dict[str, str]) -> None:
     said = typed("explain", "leaky", environment=service).stdout.splitlines()
     assert said[-1] == (
-        "Memory leaks and runs out in 30 min (25 min to 40 min): find the objects that the "
-        "script keeps from step to step; Brain plans a restart at a save if the restart costs less "
-        "than running out of memory."
+        "The job leaks memory and runs out of it in 30 min (25 min to 40 min): find the objects "
+        "that the script keeps from step to step; Brain plans a restart at a save if the restart "
+        "costs less than running out of memory."
     )
 
 
@@ -83,7 +83,7 @@ def test_the_report_begins_with_what_matters_and_ends_with_the_next_document(
     service: dict[str, str],
 ) -> None:
     said = typed("report", "leaky", environment=service).stdout
-    assert said.startswith("Memory leaks and runs out in 30 min")
+    assert said.startswith("The job leaks memory and runs out of it in 30 min")
     assert "wasteful" in said
     document = yaml.safe_load(said.partition("The document to submit next time:\n")[2])
     assert document["name"] == "leaky"

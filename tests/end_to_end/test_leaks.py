@@ -62,7 +62,7 @@ def test_a_leaking_job_is_restarted_at_its_save_and_has_its_memory_back(brain: B
     brain.until("half a GiB of it", 120, job, lambda _: leaked(brain, job))
     made = brain.until("a restart", 60, job, lambda _: restart(brain, job))
     assert made.state is PlanState.PROPOSED
-    assert "memory leaks and runs out in" in made.explanation.reason
+    assert "the job leaks memory and runs out of it in" in made.explanation.reason
     assert f"The restart of 1 replica: {made.explanation.reason}" in command(brain, "explain", job)
     assert "1, anew" in command(brain, "approve", job)
     plan = judged(brain, job, made.generation)

@@ -31,7 +31,7 @@ def test_its_tables_of_flags_are_the_parsers() -> None:
 
 
 def test_there_are_as_many_cases_as_it_says() -> None:
-    assert "through more than a hundred invocations" in TEXT
+    assert "runs more than a hundred commands under both launchers" in TEXT
     assert len(CASES) > 100
 
 

@@ -83,7 +83,7 @@ def test_a_person_resizes_each_group_by_itself():
 def test_a_job_that_ended_shows_no_groups():
     here = training()
     with here.transaction() as (tx, job):
-        move_job(tx, job, JobState.SUCCEEDED, "all workers ended with 0", here.now)
+        move_job(tx, job, JobState.SUCCEEDED, "all workers ended with exit code 0", here.now)
     assert shown(here) == []
 
 

@@ -68,7 +68,7 @@ def _job(tx: Transaction, number: int, now: datetime) -> None:
         return
     if number in ENDED:
         end = now - timedelta(minutes=5 + number % 7)
-        done = {"reason": "all workers ended with 0", "finished_at": end, "updated_at": end}
+        done = {"reason": "all workers ended with exit code 0", "finished_at": end, "updated_at": end}
         tx.jobs.add(seed.job(id, name, now, JobState.SUCCEEDED, exit_code=0, **fields, **done))
         return
     sizes = _sizes(number)

@@ -451,7 +451,7 @@ def _queued(tx: Transaction, now: datetime) -> None:
 def _ended(tx: Transaction, now: datetime) -> None:
     end = now - timedelta(hours=2)
     old = {"created_at": end - timedelta(hours=1), "updated_at": end, "finished_at": end}
-    done = "all workers ended with 0"
+    done = "all workers ended with exit code 0"
     tx.jobs.add(job(OLD, "digits-old", now, JobState.SUCCEEDED, reason=done, exit_code=0, **old))
     why = "replica 1 ended with exit code 137, out of memory; restart limit of 10 reached"
     tx.jobs.add(

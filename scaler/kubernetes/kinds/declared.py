@@ -12,8 +12,8 @@ Many = Annotated[int, Meta(ge=1, extra={"format": "int64"})]
 
 
 class CheckpointSpec(Fields, frozen=True, kw_only=True):
-    """What the owner states about the script's checkpoints; the probe detects most of it by
-    itself.
+    """The owner's statements about the script's checkpoints. The probe detects most of these facts
+    by itself.
     """
 
     #: File or directory.

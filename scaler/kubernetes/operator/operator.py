@@ -339,7 +339,10 @@ class Operator:
             if work.done():
                 work.result()
             if not self.manager.leading:
-                log.warning("the lease was not renewed in time; this operator waits")
+                log.warning(
+                    "this operator did not renew its lease in time, and changes nothing until it "
+                    "leads again"
+                )
                 return
             beats += 1
             if beats % 40 == 0:

@@ -30,7 +30,7 @@ class ContainerEntry(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerCommand:
-    """A container's command, parsed."""
+    """A container's command, parsed into its entry point, arguments and directory."""
 
     entry: ContainerEntry
     #: The program and its arguments, without a removable shell; empty for the image's own.

@@ -1,4 +1,4 @@
-"""A ScalePlan's request, its status, and the time of its deletion. Pure."""
+"""Pure functions for a ScalePlan object: its request, its status, and when it may be deleted."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

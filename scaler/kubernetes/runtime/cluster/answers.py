@@ -117,4 +117,7 @@ def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, asked: TransportRequ
         return decoder.decode(body)
     except msgspec.DecodeError as why:
         # A proxy answers in the server's place.
-        raise Unreachable(f"{asked}: the answer is not the API server's: {why}") from why
+        raise Unreachable(
+            f"{asked}: the answer does not come from a Kubernetes API server ({why}); check the "
+            "server's address and its proxies"
+        ) from why
