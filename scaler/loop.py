@@ -163,7 +163,8 @@ class Scaler:
         elif job not in self._finished and any(replica.alive for replica in seen.replicas):
             self._doubtful.setdefault(job, now)
         actions = decide(order, seen, now)
-        self._unsure = self._unsure or bool(unconfirmed(order, seen, now))
+        if order.wish is not None and unconfirmed(order, seen, now):
+            self._unsure = True
         for action in actions:
             self._act(action, order, job, now)
         if actions == (Clear(),) and not self._reporter.knows(job):

@@ -28,6 +28,8 @@ class BrainTwin:
         self.nodes: list[Node] = []
         self.tokens_minted = 0
         self.polls = 0
+        #: Requests for the desired state, however long each waits.
+        self.requests = 0
         self.environment: dict[str, str] = {}
         #: True: every request fails to connect.
         self.away = False
@@ -89,6 +91,7 @@ class BrainTwin:
 
         async def handle(request: httpx2.Request) -> httpx2.Response:
             deadline = time.monotonic() + float(request.url.params.get("wait", 0))
+            self.requests += request.url.path.endswith("/wishes")
             while True:
                 if self.away:
                     raise httpx2.ConnectError("connection refused")

@@ -535,6 +535,22 @@ def test_one_that_left_is_replaced_without_waiting_for_the_end_of_a_poll(tmp_pat
     house.lived_in(act)
 
 
+def test_a_job_that_brain_does_not_list_causes_no_requests_for_a_confirmation(tmp_path: Path):
+    house = House(tmp_path, wish(2, job=OTHER), pace=replace(QUICK, poll=600))
+
+    async def act() -> None:
+        await house.running(0, 1, job=OTHER)
+        house.clock.move(1)
+        house.backend.end(OTHER, 1, ReplicaExit.LEFT, house.clock.now)
+        house.brain.wish(wish(1))
+        await house.running(0)
+        before = house.brain.requests
+        await asyncio.sleep(10 * QUICK.look)
+        assert house.brain.requests <= before + 1
+
+    house.lived_in(act)
+
+
 @pytest.mark.parametrize("damage", ["", "{", '{"pool": 1}'])
 def test_damaged_wishes_on_disk_are_none(tmp_path: Path, damage: str):
     (tmp_path / "wishes.json").write_text(damage)
