@@ -651,6 +651,16 @@ class TestReplicas:
 
         assert (job.state, job.failures) == (JobState.DEGRADED, 1)
 
+    @pytest.mark.parametrize(
+        ("exit", "how"), [(ReplicaExit.LOST, "was lost"), (ReplicaExit.LEFT, "left")]
+    )
+    def test_a_replica_that_left_as_it_was_asked_is_not_called_lost(
+        self, exit: ReplicaExit, how: str
+    ):
+        job = running().observe(exited(0, exit))
+
+        assert job.reason == f"replica 0 {how}; another one starts from the checkpoint"
+
     def test_losses_beyond_the_limit_fail_the_job(self):
         here = running(restarts=Restarts(limit=0))
 

@@ -34,6 +34,11 @@ from brain.typeset import count, gibibytes
 
 #: Epochs by which a report may be ahead of the last one that reached Brain.
 _EPOCHS = 1_000_000
+#: How a replica ended that was not lost, for the reason of a job that has none left.
+_HOW: dict[ReplicaExit | None, str] = {
+    ReplicaExit.CANCELLED: "never began",
+    ReplicaExit.LEFT: "left",
+}
 
 _Follow = Callable[[Transaction, Job, WorldReport, Settings, datetime], Job]
 _ENDS = frozenset({WorldEvent.LOST, WorldEvent.FINISHED, WorldEvent.STOPPED})
@@ -363,7 +368,7 @@ def _all_gone(tx: Transaction, job: Job, replicas: Sequence[Replica], now: datet
         job = move_job(tx, job, job.state, job.reason, now, failures=failures)
         return end(tx, job, JobState.FAILED, why, now)
     state = job.state if job.state is JobState.STARTING else JobState.DEGRADED
-    how = "never began" if last.exit is ReplicaExit.CANCELLED else "was lost"
+    how = _HOW.get(last.exit, "was lost")
     why = f"replica {last.id} {how}; another one starts from the checkpoint"
     return move_job(tx, job, state, why, now, failures=failures)
 

@@ -23,7 +23,7 @@ from launcher.values.observation import (
 def trouble(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
     """Return the action for a world that has ended or failed; None if it continues."""
     if world.finished:
-        return End(ReplicaExit.SUCCEEDED, 0, "all workers ended with 0")
+        return End(ReplicaExit.SUCCEEDED, 0, "all workers ended with exit code 0")
     if observation.hopeless:  # it was found out after the others had gone on
         return StopWorld(Cause.FAILURE)
     known = {agent.replica for agent in observation.agents}

@@ -58,7 +58,7 @@ def reported(job: OwnJob, report: ReplicaReport, now: datetime, *, together: boo
     goes_on = alive or (last is not None and last.exit is ReplicaExit.FAILED)
     if _succeeded(known.values()) and (together or not goes_on):
         # The world ended: replicas that still run, or were killed since, have nothing left to do.
-        return job.moved(JobState.SUCCEEDED, "all workers ended with 0", now, exit_code=0)
+        return job.moved(JobState.SUCCEEDED, "all workers ended with exit code 0", now, exit_code=0)
     if alive:
         return _alive(job, alive, report.waiting, now)
     if job.intent is Intent.CANCEL:
@@ -92,7 +92,8 @@ def _all_gone(job: OwnJob, last: Replica, now: datetime) -> OwnJob:
     if failures > limit:
         why = f"the job was lost {failures} times, more than restarts.limit {limit}"
         return job.moved(JobState.FAILED, why, now, failures=failures)
-    why = f"replica {last.id} was lost; another one starts from the checkpoint"
+    how = "left" if last.exit is ReplicaExit.LEFT else "was lost"
+    why = f"replica {last.id} {how}; another one starts from the checkpoint"
     return job.moved(JobState.STARTING, why, now, failures=failures)
 
 
