@@ -1,8 +1,8 @@
-"""The operator of Kubernetes: its controllers, its exchange with Brain, and its options.
+"""The Kubernetes operator: its controllers, its exchange with Brain, and its options.
 
 operator   stores, controllers, loops, probes and metrics
-jobs       keeps ElasticJobs: Brain's copy of each, its dependents, its status
-backend    replicas as pods: the scaler's port
+jobs       the controller of ElasticJobs: Brain's copy, dependent objects, status
+backend    implements the scaler's port: each replica is a pod
 probes     probes and metrics over HTTP
-options    command line -> the operator's options
+options    parses the command line
 """

@@ -1,8 +1,8 @@
 """Replicas as pods: a ``JobBackend`` over stores that reflect the API server.
 
-An observation has the pods in the stores, and two kinds of pods beside them: requested pods that
-are not reflected yet, and vanished pods until their end is recorded. Losing that memory costs a
-detail: Brain tells the next operator which replicas it still believes in.
+An observation lists the pods in the stores, and two other kinds of pods: requested pods that the
+stores do not show yet, and vanished pods whose end is not recorded yet. It keeps both kinds
+in memory only. After a restart, Brain tells the operator which replicas Brain considers alive.
 """
 
 import logging
@@ -43,7 +43,7 @@ _ADVISED = "DLRover's own master runs this job, so Brain only advises"
 
 
 class KubernetesBackend(Replicas):
-    """Observes and changes the pods of ElasticJobs. ``find`` returns the object of a job."""
+    """Observes and changes the pods of ElasticJobs. ``find`` returns the ElasticJob of a job."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class KubernetesBackend(Replicas):
         losses: NodeLosses | None = None,
         admitted: Callable[[JobId], int | None] = lambda job: None,
     ) -> None:
-        """``admitted`` returns the replicas that a queue allows a job; None if the job is in no
-        queue.
+        """``admitted`` returns the number of replicas that a queue allows a job to have; None if
+        the job is in no queue.
         """
         secrets = JobSecrets(cluster, find)
         super().__init__(
@@ -78,7 +78,7 @@ class KubernetesBackend(Replicas):
         self._offered = nodes.sum("offers", places.offers, NOTHING)
         self._reserved = pods.sum("reserves", reserves, NOTHING)
         self._acts = Acts(creators)
-        #: Called with every job of which the API server refuses a pod.
+        #: Called with each job for which the API server refused to create a pod.
         self.held_up: Callable[[JobId], None] = lambda job: None
 
     # -- JobBackend ------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class KubernetesBackend(Replicas):
         return [places.described(node, self._pool, now) for node in self._nodes]
 
     def observe(self, job: JobId, now: datetime) -> Observed:
-        """Return the pods as they stand."""
+        """Return the job's replicas, the free resources, and the reason if no pod may be added."""
         first, free, spent = self._first(job), self._free(), self._spent(job)
         with self._lock:
             known = self._job(job)
@@ -109,7 +109,7 @@ class KubernetesBackend(Replicas):
             )
 
     def _still(self, one: ReplicaSeen) -> bool:
-        """True if a replica runs on, unless its pod or its node changes."""
+        """True if a replica's pod runs, is not being deleted, and its node is not suspected."""
         going = one.phase is ReplicaPhase.RUNNING and not one.leaving
         return going and not self._losses.suspected(one.node)
 
@@ -122,9 +122,9 @@ class KubernetesBackend(Replicas):
         *,
         group: str = WORKER,
     ) -> None:
-        """Have the pod of the replica created in its ``group``.
+        """Request the pod of the replica, from the pod template of ``group``.
 
-        The pod's name is its identity, so it is never created twice.
+        The pod's name contains the replica's id, so a repeated request creates no second pod.
         """
         if self._advised(wish.job):
             return
@@ -180,7 +180,7 @@ class KubernetesBackend(Replicas):
         """Do nothing: the controller of the job's object resizes its pods."""
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
-        """Delete the pod with the grace of its template, or with ``force`` none."""
+        """Delete the pod, with its template's grace period; with ``force``, without any."""
         pod = self._pod(job, replica)
         if pod is None or look(pod, replica).phase in (ReplicaPhase.ENDED, ReplicaPhase.GONE):
             return
@@ -206,7 +206,7 @@ class KubernetesBackend(Replicas):
     def close(
         self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
     ) -> None:
-        """Write the end on the pod, if the pod still exists, so that the next operator finds it."""
+        """Record a replica's end in an annotation of its pod, which the next operator reads."""
         with self._lock:
             seen = self._seen(job, now).get(replica)
             if seen is None or seen.phase not in (ReplicaPhase.GONE, ReplicaPhase.INTENDED):
@@ -220,7 +220,7 @@ class KubernetesBackend(Replicas):
             self._acts.do(name, partial(self._annotate, pod, said))
 
     def has_token(self, job: JobId) -> bool:
-        """True if the job's Secret has a token, or no agent of ours runs in the job's pods."""
+        """True if the job's Secret has a token, or the job's pods run no agent of Brain."""
         return not self._has_agents(job) or self._secrets.has_token(job)
 
     def put_token(self, job: JobId, secret: str) -> None:
@@ -228,7 +228,9 @@ class KubernetesBackend(Replicas):
         self._secrets.put_token(job, secret)
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
-        """Return the job's environment from its Secret, as long as a pod of it runs."""
+        """Return the variables ``names`` from the job's Secret; None if one is missing, or if none
+        of the job's pods runs.
+        """
         phases = [(pod.get("status") or {}).get("phase") for pod in self._pods.by("job", job)]
         if "Running" not in phases:
             return None
@@ -236,19 +238,19 @@ class KubernetesBackend(Replicas):
         return {name: known[name] for name in names} if names <= known.keys() else None
 
     def clear(self, job: JobId) -> None:
-        """Remove the token from the Secret; the deletion of the job removes the Secret itself."""
+        """Remove the token from the job's Secret; Kubernetes deletes the Secret with the job."""
         if not self._advised(job):
             self._secrets.clear(job)
 
     def forget(self, job: JobId) -> None:
-        """Drop the memory of a finished job whose object and pods are gone."""
+        """Drop all facts about a finished job whose object and pods are deleted."""
         with self._lock:
             self._known.pop(job, None)
             self.moving.pop(job, None)
             self._secrets.forget(job)
 
     def close_down(self) -> None:
-        """Wait for actions in progress."""
+        """Wait for the requests to the API server that are in progress."""
         self._acts.end()
 
     # -- how -------------------------------------------------------------------------------------
@@ -270,9 +272,9 @@ class KubernetesBackend(Replicas):
     def _refused(
         self, job: JobId, replica: int, pod: Object, now: datetime, why: Exception
     ) -> None:
-        """Remember a refusal.
+        """Record that the API server refused a pod.
 
-        A malformed pod stays refused; after a quota's or policy's refusal, another attempt may
+        A malformed pod stays refused. If a quota or a policy refused the pod, another attempt may
         succeed.
         """
         said = f"no pod can be created, and the operator tries again: {why}"
@@ -296,7 +298,7 @@ class KubernetesBackend(Replicas):
         return wanted and self._has_agents(job)
 
     def _has_agents(self, job: JobId) -> bool:
-        """True if agents of ours run in the job's pods."""
+        """True if Brain's agents run in the job's pods."""
         obj = self._find(job)
         if obj is None or self._advised(job):
             return False
@@ -319,7 +321,7 @@ class KubernetesBackend(Replicas):
             log.debug("%s is gone already", metadata["name"])
 
     def _free(self) -> Resources:
-        """Return the resources that no pod reserves, pods that are not reflected yet included."""
+        """Return the resources that no pod reserves; requested pods count as well."""
         # In this order a pod that is reflected meanwhile counts twice for a moment, and never zero
         # times.
         sent = [each for each in on_the_way(self._known) if each.key not in self._pods]
@@ -327,7 +329,7 @@ class KubernetesBackend(Replicas):
         return self._offered() - used
 
     def _spent(self, job: JobId) -> str | None:
-        """Return why the job's object allows no further replica."""
+        """Return the reason why the job's object allows no further replica; None if it does."""
         obj = self._find(job)
         if obj is None:
             return "its ElasticJob was deleted"
@@ -339,7 +341,7 @@ class KubernetesBackend(Replicas):
         return exhausted(self._of_role(job, read.scaled), role.restart_count)
 
     def _place(self, job: JobId) -> Mapping[str, object] | None:
-        """Return the endpoint that a running pod of the job knows; None if no pod knows one."""
+        """Return the endpoint that a running pod of the job has in an annotation; else None."""
         for pod in self._pods.by("job", job):
             place = identity.place_of(pod)
             if place and (pod.get("status") or {}).get("phase") == "Running":
@@ -347,7 +349,9 @@ class KubernetesBackend(Replicas):
         return None
 
     def _ports(self, job: ElasticJob, group: str) -> tuple[int, ...]:
-        """Choose ports for hostNetwork: one for the agent, one for rank 0, free on every host."""
+        """Return a port for the agent and one for rank 0, free on every host; none without
+        hostNetwork.
+        """
         spec = job.template_of(group).get("spec") or {}
         if not spec.get("hostNetwork"):
             return ()
@@ -370,9 +374,9 @@ class KubernetesBackend(Replicas):
 
 
 def reserves(pod: Object) -> Resources:
-    """Return the resources that a pod keeps from others: none once the pod is over.
+    """Return the resources that other pods cannot use because of this pod; none once it has ended.
 
-    A pod that asks for a node that does not exist yet keeps none either.
+    A pod that requests a node which does not exist yet reserves none either.
     """
     over = (pod.get("status") or {}).get("phase") in _OVER
     asks = asking_index(pod) and not (pod.get("spec") or {}).get("nodeName")

@@ -1,4 +1,4 @@
-"""Find DLRover's own controller: while it serves ElasticJobs, this operator must not."""
+"""Detects DLRover's own controller. While it serves ElasticJobs, this operator must not."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,12 +9,12 @@ from scaler.kubernetes.runtime.cluster import LEASE
 
 #: The lease of DLRover's own controller (``LeaderElectionID`` of go/elasticjob/main.go).
 DLROVER_LEASE = "dlrover-elasticjob"
-#: Number of its durations after which a lease without renewal counts as expired.
+#: A lease counts as expired if it was not renewed for this multiple of its duration.
 _STALE = 3.0
 
 
 def refuse_beside(cluster: Cluster, own_namespace: str, now: datetime) -> None:
-    """Refuse to serve a whole cluster that DLRover's controller serves.
+    """Raise if DLRover's controller serves this cluster.
 
     Raises:
         BadInput: DLRover's controller holds its lease.
@@ -44,7 +44,7 @@ def _leases(cluster: Cluster, own_namespace: str) -> list[Object]:
 
 
 def dlrover_leads(leases: Sequence[Object], now: datetime) -> str | None:
-    """Return the holder of the lease of DLRover's controller, if it is renewed."""
+    """Return the holder of DLRover's lease; None if there is no lease, or it has expired."""
     for lease in leases:
         spec = lease.get("spec") or {}
         holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")

@@ -1,4 +1,4 @@
-"""Keeps ElasticJobs: Brain's copy of each, the dependents of its pods, and its status."""
+"""The controller of ElasticJobs: updates Brain's copy, the dependent objects, and the status."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -64,15 +64,15 @@ __all__ = ["JOB", "ElasticJobs", "JobRules"]
 
 log = logging.getLogger(__name__)
 
-#: Seconds between looks at a job that waits (for capacity, a node, Brain).
+#: Seconds between two checks of a job that waits for capacity, a node or Brain.
 _SOON_SECONDS = 5.0
 _OVER = ("Succeeded", "Failed")
-#: Refusals of the API server are shown on the job, and the request is repeated.
+#: Errors of the API server that are shown on the job; the operator repeats the request.
 _SAID = (NotAllowed, BadInput, NotFound)
 
 
 class ElasticJobs:
-    """Reconciles ElasticJobs one at a time; calling it again does no harm."""
+    """Reconciles one ElasticJob per call; a repeated call does no harm."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ElasticJobs:
         clock: Callable[[], datetime],
         namespaces: Sequence[str] = (),
     ) -> None:
-        """``namespaces`` are those whose objects this operator sees; empty means all."""
+        """``namespaces`` are the namespaces whose objects this operator reads; empty means all."""
         self._cluster, self._jobs, self._pods, self._nodes = cluster, jobs, pods, nodes
         self._pods.index("master", identity.master_index)
         self._backend, self._brain, self._events = backend, brain, events
@@ -236,7 +236,9 @@ class ElasticJobs:
         rules: JobRules,
         now: datetime,
     ) -> tuple[StatusCondition, float | None]:
-        """Return the condition about nodes for a job, and ask for nodes that may come."""
+        """Request nodes that the job lacks and the cluster may add. Return the condition about
+        nodes, and the seconds until the next check.
+        """
         try:
             found = self._new_nodes.tend(job, document.replicas.min, view, rules.house, now)
         except _SAID as why:
@@ -251,7 +253,9 @@ class ElasticJobs:
         rules: JobRules,
         view: JobView,
     ) -> str:
-        """Keep all but the pods that plans scale; return why some pods stay for now, or nothing."""
+        """Keep the job's other objects and roles; return why some leaving pods stay for now, or an
+        empty string.
+        """
         fixed = not elastic(job, rules.house)
         self._roles.name(job, document, rigid=fixed)
         if by_volcano(job, rules.house) and document.replicas.min > 1:
@@ -277,7 +281,7 @@ class ElasticJobs:
         others: Mapping[Reason, str],
         now: datetime,
     ) -> StatusCondition:
-        """Give pods the amounts that they should reserve, unless an autoscaler owns the amounts."""
+        """Resize pods to the amounts that they should reserve, unless an autoscaler sets these."""
         if Reason.VERTICAL in others:
             message = others[Reason.VERTICAL] if changing(view) else ""
             owned = Resized(Reason.VERTICAL, message)
@@ -287,7 +291,7 @@ class ElasticJobs:
         return reserved(found.reason, found.message)
 
     def _ender(self, job: JobId, now: datetime) -> Callable[[Object], None]:
-        """Return the function that makes a pod's replica leave."""
+        """Return a function that deletes a pod of the job with its grace period."""
 
         def end(pod: Object) -> None:
             found = identity.scaled_of(pod)
@@ -297,7 +301,7 @@ class ElasticJobs:
         return end
 
     def _advise(self, obj: Object, job: ElasticJob, document: JobDocument, now: datetime) -> Result:
-        """Tell Brain of a job that DLRover's own master runs; its plans are shown, not applied."""
+        """Report a job of DLRover's own master to Brain, whose plans are shown but not applied."""
         id = JobId(job.metadata.uid)
         shadow = replace(document, policy=ApprovalPolicy(mode=PolicyMode.SHADOW))
         taken, view = self.mirror.tell(obj, job, shadow, self.mirror.view(id, obj))
@@ -312,9 +316,8 @@ class ElasticJobs:
     def _as_coordinator(
         self, job: ElasticJob, document: JobDocument, view: JobView, mine: Sequence[Object]
     ) -> None:
-        """Act as the coordinator of a job without Brain's agent.
-
-        That is: replace pods with outdated sizes, and report the world.
+        """Act as the coordinator of a job without Brain's agent: replace pods that were started for
+        another size, and report the world.
         """
         id = JobId(job.metadata.uid)
         seen = self._backend.observe(id, self._clock()).replicas
@@ -332,7 +335,9 @@ class ElasticJobs:
     def _finish(
         self, obj: Object, job: ElasticJob, view: JobView, pods: Sequence[Object], now: datetime
     ) -> Result:
-        """Finish a job without running pods: write its end; delete its object when that is due."""
+        """Finish a job without running pods: write its end into its status, and delete its object
+        once its ``ttlSecondsAfterFinished`` is over.
+        """
         self._roles.end(job)
         self.queues.end(obj, view.state, now)
         self._new_nodes.end(job)
@@ -363,7 +368,7 @@ class ElasticJobs:
         *,
         type: JobCondition = JobCondition.ACCEPTED,
     ) -> Result:
-        """Report an object's fault in its status and leave running pods alone."""
+        """Report an object's fault in its status; running pods continue."""
         self._say(obj, "Warning", reason, message)
         wrong = StatusCondition(
             type=type, status=type is JobCondition.CONFLICT, reason=reason, message=message
@@ -376,7 +381,7 @@ class ElasticJobs:
     # -- how -------------------------------------------------------------------------------------
 
     def _master_of(self, job: ElasticJob) -> str | None:
-        """Return a living pod of DLRover's own master for this job."""
+        """Return the pod of DLRover's own master for this job; None if no such pod is alive."""
         key = Key(job.metadata.namespace, job.metadata.name)
         for pod in self._pods.by("master", str(key)):
             if (pod.get("status") or {}).get("phase") not in _OVER:
@@ -393,7 +398,7 @@ class ElasticJobs:
         self._brain.object_says(JobId(obj["metadata"]["uid"]), said)
 
     def _say_once(self, obj: Object, said: StatusCondition) -> None:
-        """Write an Event for a condition that the object does not have with this message yet."""
+        """Write an Event for a condition, unless the object has it with the same message."""
         known = (obj.get("status") or {}).get("conditions") or ()
         if not any((c.get("type"), c.get("message")) == (said.type, said.message) for c in known):
             self._events.record(obj, "Warning", said.reason, said.message)

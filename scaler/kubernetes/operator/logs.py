@@ -1,4 +1,4 @@
-"""Reads the output of a job's replicas from the API server and sends it on as it comes."""
+"""Reads the output of a job's replicas from the API server, and forwards it immediately."""
 
 import logging
 import threading
@@ -15,13 +15,13 @@ from scaler.kubernetes.runtime.cluster.transport import Stream
 
 log = logging.getLogger(__name__)
 
-#: Seconds between checks that the reader still reads.
+#: Seconds between empty messages, which fail once the requester has left.
 _HEARTBEAT_SECONDS = 5.0
-#: Seconds whose lines are sent together.
+#: Lines that arrive within this many seconds are sent together.
 _PAUSE_SECONDS = 0.2
-#: Bytes of one piece, and pieces that may wait to be sent.
+#: Most bytes of one message, and most pieces that wait to be sent.
 _MOST_BYTES, _MOST_PIECES = 1 << 18, 16
-#: Pods that one request reads at once; further pods follow as these end.
+#: Most pods that one request reads at a time; it reads further pods as these end.
 _MOST_READERS = 64
 _MORE = (
     f"brain: {_MOST_READERS} replicas are read at a time, and the others once these end; choose "
@@ -38,10 +38,10 @@ def send_logs(
     over: Callable[[], bool],
     send: Callable[[str, bool], None],
 ) -> None:
-    """Send the output of a job's pods in whole lines until no more can come.
+    """Send the output of a job's pods in whole lines until no further output can come.
 
-    ``send`` takes a text, and True if more follows; an error that it raises ends the reading.
-    ``over`` is True if the job has finished.
+    ``send`` takes a text, and True if more text follows; an error that it raises ends the reading.
+    ``over`` returns True if the job has finished.
 
     Raises:
         UnknownReplica: the requested replica no longer has a pod.
@@ -85,7 +85,7 @@ def send_logs(
 
 
 def _asked_for(pods: Iterable[Object], request: LogsRequest) -> list[Object]:
-    """Return the requested pods, in the order of their ids."""
+    """Return the requested pods, in the order of their replicas' ids."""
     by_id = {found[1]: pod for pod in pods if (found := identity.scaled_of(pod)) is not None}
     return [by_id[id] for id in sorted(by_id) if request.replica in (None, id)]
 

@@ -1,4 +1,4 @@
-"""Exchanges facts about jobs: ElasticJobs to Brain, and Brain's replicas to the backend."""
+"""Sends ElasticJobs to Brain, and passes Brain's list of replicas to the backend."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -28,15 +28,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRules:
-    """An installation's decisions for all jobs."""
+    """The settings of an installation that apply to all its jobs."""
 
     house: Installation
-    #: Approver of plans if a job names none.
+    #: Policy mode of jobs that name none.
     mode: PolicyMode = PolicyMode.SHADOW
 
 
 class JobMirror:
-    """Keeps Brain's copy of each job, and the backend's knowledge of Brain's."""
+    """Updates Brain's copy of each job, and informs the backend of Brain's worlds and replicas."""
 
     def __init__(
         self,
@@ -52,26 +52,28 @@ class JobMirror:
         self._brain, self._backend, self._find = brain, backend, find
         self._autoscalers, self._rules = autoscalers, rules
         self._say, self._clock = say, clock
-        #: Brain's latest copy of each job, so that only changes are sent.
+        #: The document of each job that Brain last accepted, so that only changes are sent.
         self._told: dict[JobId, JobDocument] = {}
-        #: Epoch and size of each job's world when the backend was last told of it.
+        #: Epoch and size of the world that the backend was last told of, by job.
         self._learned: dict[JobId, tuple[int | None, int]] = {}
         #: Jobs about which a request to Brain failed.
         self.unheard: set[JobId] = set()
 
     def take(self, obj: Object) -> None:
-        """Send a new object to Brain at once.
+        """Send a new object to Brain, without waiting for the next reconcile.
 
         Raises:
-            BadInput, Conflict: Brain refuses it.
-            Unavailable: Brain is away.
+            BadInput, Conflict: Brain refuses the job.
+            Unavailable: Brain cannot be reached.
         """
         job = read_elastic_job(obj)
         document = wire.document_plain(self.document(job))
         self._brain.mirror(JobId(job.metadata.uid), document, owner_of(job))
 
     def view(self, id: JobId, obj: Object) -> JobView | None:
-        """Return Brain's view of a job; a job known earlier may have ended since."""
+        """Return Brain's view of a job, which may have ended; None if Brain has none, or cannot be
+        asked about an ended job.
+        """
         known = self._brain.view(id)
         if known is not None or (obj.get("status") or {}).get("generation") is None:
             return known
@@ -82,7 +84,7 @@ class JobMirror:
             return None
 
     def document(self, job: ElasticJob) -> JobDocument:
-        """Return a job's document as Brain gets it, with the approver of its plans."""
+        """Return a job's document as Brain gets it, with a policy mode."""
         document = job_document(job)
         if Reason.AUTOSCALER in self._autoscalers.of(Key(document.project, document.name)):
             return replace(document, policy=ApprovalPolicy(mode=PolicyMode.SHADOW))
@@ -93,7 +95,7 @@ class JobMirror:
     def tell(
         self, obj: Object, job: ElasticJob, document: JobDocument, view: JobView | None
     ) -> tuple[StatusCondition, JobView | None]:
-        """Send the job to Brain if it changed."""
+        """Send the job to Brain if its document changed; return the condition and Brain's view."""
         id = JobId(job.metadata.uid)
         if view is not None and self._told.get(id) == document:
             return accepted(), view
@@ -116,7 +118,7 @@ class JobMirror:
             self.learn(id)
 
     def follow(self, id: JobId) -> None:
-        """Tell the backend of a world that differs from the one that it was last told of."""
+        """Inform the backend of Brain's world if its epoch or size has changed."""
         view = self._brain.view(id)
         # Without a coordinator no world holds replicas.
         coordinated = self._held(id, None) is None
@@ -125,9 +127,9 @@ class JobMirror:
             self.learn(id)
 
     def learn(self, id: JobId, *, new: bool = False) -> None:
-        """Give the backend Brain's list of replicas, and the members of Brain's world.
+        """Pass Brain's list of replicas, and the members of Brain's world, to the backend.
 
-        ``new``: Brain has only just heard of the job, so it knows of no replica.
+        ``new``: Brain has just stored the job, and has no replicas of it yet.
         """
         try:
             detail = None if new else self._brain.detail(id)

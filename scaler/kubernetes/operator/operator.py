@@ -1,8 +1,8 @@
 """Composition of the operator: stores, controllers, the loop of desired jobs, probes and metrics.
 
-Threads watch the API server and run controllers. The loop that follows Brain's desired jobs and
-heals is the one of a single machine, over another backend. Controllers and loop act only while this
-process leads.
+Threads watch the API server and run the controllers. The loop that follows Brain's desired jobs and
+replaces failed replicas is the local scaler's loop, with another backend. Controllers and loop act
+only while this process is the leader.
 """
 
 import asyncio
@@ -58,17 +58,17 @@ from scaler.loop import Scaler
 
 log = logging.getLogger(__name__)
 
-#: Seconds between a follower's checks if it leads.
+#: Seconds between two checks of whether this process leads.
 _LOOK_SECONDS = 0.25
-#: Time for which facts about replicas of finished, deleted jobs are kept.
+#: The operator keeps facts about the replicas of a finished and deleted job for this time.
 _REMEMBERED = timedelta(hours=1)
-#: Exit code of an operator whose lease another one took, so that its supervisor restarts it
-#: (EX_TEMPFAIL).
+#: Exit code (EX_TEMPFAIL) of an operator whose lease another operator took; its supervisor then
+#: restarts it.
 DEPOSED = 75
 
 
 class Operator:
-    """One operator process. ``run`` returns when it is asked to end, or after another one took its
+    """One operator process. ``run`` returns after a signal, or after another operator took the
     lease.
     """
 
@@ -197,9 +197,9 @@ class Operator:
         return backend
 
     def run(self) -> int:
-        """Serve until SIGTERM or SIGINT; agents go on running.
+        """Serve until a signal, or until another operator takes the lease; agents continue.
 
-        The exit code tells if this process should be started again.
+        Return 0 after SIGTERM or SIGINT, and ``DEPOSED`` if the process must be started again.
 
         Raises:
             BadInput: another controller serves these jobs.
@@ -230,9 +230,11 @@ class Operator:
                 self._client.close()
 
     def discover(self) -> None:
-        """Find out how this cluster admits gangs and scales jobs, and the image of this pod.
+        """Find out which gangs, queues and autoscalers this cluster serves, and the image of this
+        pod.
 
-        Raises: BadInput: one of these cannot be found out.
+        Raises:
+            BadInput: one of these facts cannot be found out.
         """
         options = self._options
         self._volcano = served(self._cluster, gang.POD_GROUP, options.namespaces)
@@ -248,7 +250,7 @@ class Operator:
         self._injection = injected(options.injection, self._cluster, options.own_namespace)
 
     def spares(self, wish: DesiredJob) -> int:
-        """Return the number of replicas beyond the world's that make no whole unit."""
+        """Return the number of replicas that form no whole unit, and stay outside the world."""
         obj = self.jobs.find(wish.job)
         if obj is None or wish.wish.unit == 1:
             return 0
@@ -261,7 +263,7 @@ class Operator:
 
     @property
     def ready(self) -> bool:
-        """True if every store holds a whole list."""
+        """True if every store has read a complete list of its objects."""
         return self.manager.synced()
 
     def metrics(self) -> bytes:
@@ -303,7 +305,7 @@ class Operator:
         return 0
 
     async def _lead(self) -> None:
-        """Follow Brain's desired jobs until this operator leads no more, or is to end."""
+        """Follow Brain's desired jobs until this operator is no longer the leader, or must end."""
         log.info("leads")
         options, ended = self._options, threading.Event()
         async with self._asking_at_once() as client:
@@ -349,7 +351,7 @@ class Operator:
                 await asyncio.to_thread(self._sweep)
 
     def _sweep(self) -> None:
-        """Check for facts that no change reports: jobs deleted unseen, and failed requests."""
+        """Handle facts that cause no event: unnoticed deletions, failed requests, and old jobs."""
         if self.brain.known and not self.brain.trouble:
             self.jobs.withdrawals.sweep()
             self.jobs.mirror.ask_again()
@@ -358,7 +360,7 @@ class Operator:
                     self.backend.forget(job)
 
     def _past(self, job: JobId) -> bool:
-        """True if a job ended so long ago that no client asks for the ends of its replicas."""
+        """True if a job's object and pods are deleted, and the job ended over an hour ago."""
         if self.jobs.find(job) is not None or self.backend.pods_of(job):
             return False
         view = self.brain.view(job)
@@ -366,7 +368,7 @@ class Operator:
         return view is None or (ended is not None and _now() - ended > _REMEMBERED)
 
     def _told(self, job: JobId) -> None:
-        """Look at a job's object and its plans after news from Brain."""
+        """Queue a job's object and its plans, because Brain's view of the job changed."""
         obj = next(iter(self._jobs_store.by("uid", job)), None)
         if obj is None:
             return
@@ -377,17 +379,17 @@ class Operator:
             self._plan_queue.add(key)
 
     def _rescaled(self, kind: Kind, change: StoreChange) -> None:
-        """Look at the jobs that a changed autoscaler targets."""
+        """Queue the jobs that a changed autoscaler targets."""
         for key in concerned(kind, change):
             self._queues[0].add(key)
 
     def _queue_told(self, change: StoreChange) -> None:
-        """Look at the job of a changed Workload."""
+        """Queue the job of a changed Workload."""
         if job := job_of(change.latest):
             self._look_at(JobId(job))
 
     def _look_at(self, job: JobId) -> None:
-        """Queue a job's object for a look."""
+        """Queue a job's object for its controller."""
         obj = self.jobs.find(job)
         if obj is not None:
             self._queues[0].add(key_of(obj))
