@@ -22,16 +22,16 @@ NO_BRAIN = "none"
 class OperatorOptions:
     """Options of ``brain-scale --kubernetes``."""
 
-    #: URL of Brain; None without a Brain, when the operator only admits and heals jobs.
+    #: URL of Brain; None with ``--brain none``: the operator then only admits and heals jobs.
     url: str | None
     token: str
     home: Path
     pool: str = "kubernetes"
     #: Namespaces to serve; None for all.
     namespaces: tuple[str, ...] = ()
-    #: Namespaces in which jobs submitted to Brain are made.
+    #: Namespaces in which the operator may create submitted jobs.
     submit_to: tuple[str, ...] = ()
-    #: Namespace of the lease.
+    #: Namespace of this operator's lease.
     own_namespace: str = "default"
     kubeconfig: str | None = None
     context: str | None = None
@@ -45,12 +45,12 @@ class OperatorOptions:
     in_flight: int = 8
     poll_seconds: float = 2.0
     lease: ElectionTerms | None = None
-    #: False: no other operator could act.
+    #: False skips the leader election, because no other operator runs.
     elect: bool = True
     host_ports: tuple[int, int] = (ports.FIRST, ports.LAST)
-    #: Seconds after which replicas of a node that is not ready are replaced.
+    #: Once a node has not been ready for this many seconds, its replicas are replaced.
     lost_node_seconds: float = PATIENCE.total_seconds()
-    #: Hundreds of jobs report by one process.
+    #: Slower than a local scaler's, because one process reports hundreds of jobs.
     pace: Pace = field(default_factory=lambda: Pace(repeat=30.0))
 
 

@@ -1,4 +1,4 @@
-"""A job as an operator without a Brain knows it, from its object."""
+"""The state of a job that an operator keeps while it runs without a Brain."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from scaler.kubernetes.kinds import ElasticJob, GroupStatus, RoleStatus
 from scaler.kubernetes.kinds.quantities import resources
 from scaler.kubernetes.status.ends import over
 
-#: Phases of an object whose job trained at the last look.
+#: State of a job by its object's phase, for jobs that had begun to train.
 _TRAINED = {
     "Running": JobState.RUNNING,
     "Changing": JobState.RUNNING,
@@ -23,19 +23,18 @@ _TRAINED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnJob:
-    """A job that no Brain knows."""
+    """A job of an operator that runs without a Brain."""
 
     id: JobId
     document: JobDocument
     owner: str
-    #: Number of replicas that the job is to have.
+    #: Desired number of replicas.
     size: int
-    #: Amounts that each replica is to reserve, by a Brain's earlier plan; None: those of the
-    #: document.
+    #: Amounts that an earlier plan of a Brain set for each replica; None if the document's apply.
     resources: Resources | None = None
-    #: The groups of its replicas, with the sizes and amounts that a Brain's plan gave them.
+    #: The groups of replicas, with the sizes and amounts that an earlier plan of a Brain set.
     groups: Roles = ()
-    #: Generation of the last plan that a Brain made; the job's pods carry it.
+    #: Generation of the last plan of a Brain; an annotation of the job's pods has it, too.
     generation: int = 0
     epoch: int | None = None
     state: JobState = JobState.STARTING
@@ -50,7 +49,7 @@ class OwnJob:
     version: int = 1
 
     def moved(self, state: JobState, reason: str, now: datetime, **fields: Any) -> "OwnJob":
-        """Return the job in another state, or the same object if the state is unchanged."""
+        """Return the job with a new state; the same object if state, reason and fields stay."""
         if (state, reason) == (self.state, self.reason) and not fields:
             return self
         ended = now if state in FINISHED else None
@@ -59,7 +58,7 @@ class OwnJob:
 
 
 def begun(job: ElasticJob, document: JobDocument, owner: str, now: datetime) -> OwnJob:
-    """Build the job from its object's status, which Brain or an earlier operator wrote."""
+    """Build the job from its object's status, which an earlier operator wrote."""
     status = job.status
     role = next((role for role in status.roles if role.name == job.scaled), RoleStatus(name=""))
     phase = _TRAINED.get(status.phase, JobState.STARTING)
@@ -85,7 +84,7 @@ def begun(job: ElasticJob, document: JobDocument, owner: str, now: datetime) -> 
 
 
 def _groups(role: RoleStatus, document: JobDocument) -> Roles:
-    """Return the groups with the sizes and amounts that a plan gave them."""
+    """Return the groups with the sizes and amounts that a plan set."""
     known = {one.name: one for one in role.groups}
     return ordered(
         {
@@ -102,6 +101,6 @@ def _standing(size: RoleSize, known: GroupStatus, document: Resources) -> RoleSi
 
 
 def _planned(role: RoleStatus | GroupStatus, document: Resources) -> Resources | None:
-    """Return the amounts that a plan gave each replica; None for those of ``document``."""
+    """Return the amounts that a plan set for each replica; None if they equal ``document``."""
     held = replace(resources(role.resources, "status.roles.resources"), gpus=document.gpus)
     return held if role.resources and held != document else None

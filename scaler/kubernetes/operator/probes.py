@@ -1,4 +1,4 @@
-"""Probes and metrics of an operator, over HTTP."""
+"""Serves an operator's liveness and readiness probes, and its metrics, over HTTP."""
 
 import threading
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from typing import Protocol
 
 
 class Served(Protocol):
-    """The object that answers probes."""
+    """The operator, as far as probes and metrics need it."""
 
     @property
     def ready(self) -> bool:
-        """True if every store holds a whole list."""
+        """True if every store has read a complete list of its objects."""
 
     def metrics(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
@@ -20,7 +20,7 @@ class Served(Protocol):
 
 @contextmanager
 def serving(where: str | None, operator: Served) -> Iterator[None]:
-    """Serve probes and metrics: ``/livez``, ``/readyz``, ``/metrics``."""
+    """Serve ``/livez``, ``/readyz`` and ``/metrics`` within the block, at ``where`` (host:port)."""
     if where is None:
         yield
         return

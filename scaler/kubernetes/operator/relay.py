@@ -1,4 +1,4 @@
-"""Takes requests that Brain relays to the scaler of a pool, by long poll, and answers them."""
+"""Polls Brain for requests that it relays to the scaler of a pool, and answers them."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ from scaler.kubernetes.brain import BrainPort
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 20.0
-#: Pauses while Brain is away.
+#: Seconds between attempts while Brain cannot be reached.
 _RETRY_SECONDS = 2.0
 
 
@@ -30,7 +30,7 @@ class _Unread(Exception):
 
 
 class RelayedRequests:
-    """Answers relayed requests, each on a thread of its own."""
+    """Answers relayed requests, each on a separate thread."""
 
     def __init__(
         self,
@@ -102,5 +102,5 @@ class RelayedRequests:
 
 
 def _kind(why: BrainError) -> str:
-    """Return the name of the nearest error class that Brain also knows."""
+    """Return the name of the error's class, or of its nearest base class in ``brain.errors``."""
     return next(kind.__name__ for kind in type(why).__mro__ if hasattr(errors, kind.__name__))

@@ -1,8 +1,8 @@
-"""Asks the API server if a replica's pod stays, for an agent that was paused.
+"""Asks the API server if a replica's pod still exists, for an agent that was paused.
 
-A pod forms a world without members of the last one only if the operator names it as the place where
-agents meet; and the operator names a pod only once the pods before it are gone. Ids of replicas
-count up, so a pod that stays proves that no later pod was named.
+A pod may form a world without the members of the last world only if the operator has named the pod
+as the meeting place of the agents. The operator names a pod only once all pods with lower replica
+ids are gone. So if a pod still exists, the operator has named no pod with a higher id.
 """
 
 from brain.errors import NotFound, Unavailable
@@ -15,7 +15,7 @@ _GONE = PodSeen(stays=False, detail="its pod was deleted from the cluster")
 
 
 def ask_for_pod(cluster: Cluster, job: Object | None, request: PodRequest) -> PodSeen:
-    """Return the API server's answer, which no store of this operator can be older than.
+    """Return the API server's present answer; the operator's stores may be older.
 
     ``job`` is the job's ElasticJob; None if this operator has none.
 
@@ -37,7 +37,7 @@ def ask_for_pod(cluster: Cluster, job: Object | None, request: PodRequest) -> Po
 
 
 def seen_as(pod: Object) -> PodSeen:
-    """Return if a pod runs on, by its object: one that was asked to end does not.
+    """Return whether a pod stays; a pod that is being deleted, or has ended, does not.
 
     >>> seen_as({"metadata": {}, "status": {"phase": "Pending"}})
     PodSeen(stays=True, detail='')

@@ -1,4 +1,4 @@
-"""Turns job documents submitted to Brain into ElasticJobs, with their environment in a Secret."""
+"""Creates ElasticJobs, and Secrets with their environment, from documents submitted to Brain."""
 
 import base64
 from collections.abc import Callable, Iterable, Sequence
@@ -15,14 +15,14 @@ from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.fitting import offered
 from scaler.kubernetes.runtime.cluster import SECRET, AlreadyExists, Cluster, Object
 
-#: Annotation: the idempotency key of the submission that made the object.
+#: Annotation with the idempotency key of the submission that created the object.
 SUBMISSION = f"{identity.DOMAIN}/submission"
 
 
 class Submissions:
-    """Makes objects of documents, in the namespaces that ``allowed`` names.
+    """Creates ElasticJobs from documents, in the namespaces that ``allowed`` lists.
 
-    The submitter's name is an annotation: the scaler makes objects with its own rights.
+    The scaler uses its own permissions, so an annotation records the submitter's name.
     """
 
     def __init__(
@@ -32,19 +32,19 @@ class Submissions:
         take: Callable[[Object], None],
         nodes: Callable[[], Iterable[Object]],
     ) -> None:
-        """``take`` sends Brain a new object at once; its errors are the submitter's. ``nodes``
-        returns the cluster's nodes.
+        """``take`` sends a new object to Brain; the submitter gets its errors. ``nodes`` returns
+        the cluster's nodes.
         """
         self._cluster, self._allowed, self._take = cluster, tuple(allowed), take
         self._nodes = nodes
 
     def submit(self, request: SubmitRequest) -> JobId | None:
-        """Make the object and return its uid; None after a dry run.
+        """Create the object and return its uid; None after a dry run.
 
-        A repeated request returns the object that it made before.
+        A repeated request returns the uid of the object that the first request created.
 
         Raises:
-            BadInput: a cluster cannot run the document, or refuses the object.
+            BadInput: the cluster cannot run the document, or refuses the object.
             NotAllowed: a quota, a policy or a missing right forbids the object.
             NameTaken: another object has the name.
         """
@@ -87,7 +87,7 @@ class Submissions:
             )
 
     def _made_before(self, wanted: dict[str, Any]) -> Object | None:
-        """Return the object of an earlier attempt of this request whose answer was lost."""
+        """Return the object that an earlier attempt of this request created; else None."""
         metadata = wanted["metadata"]
         if SUBMISSION not in metadata["annotations"]:
             return None

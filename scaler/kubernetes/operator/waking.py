@@ -1,4 +1,4 @@
-"""Wakes the scaler's loop from threads that watch."""
+"""Wakes the scaler's loop from the threads that watch the API server."""
 
 import asyncio
 from contextlib import suppress
@@ -11,13 +11,13 @@ from scaler.loop import Scaler
 
 
 class Waking:
-    """Has the loop look at jobs of which something changed, once the loop runs."""
+    """Makes the loop check jobs that changed; it does nothing before ``begin``."""
 
     def __init__(self) -> None:
         self._loop: tuple[asyncio.AbstractEventLoop, Scaler] | None = None
 
     def begin(self, scaler: Scaler) -> None:
-        """Wake ``scaler``, which runs on the present loop, from now on."""
+        """Wake ``scaler``, which runs on the current event loop, from now on."""
         self._loop = asyncio.get_running_loop(), scaler
 
     def job(self, job: JobId) -> None:
@@ -28,12 +28,12 @@ class Waking:
                 loop.call_soon_threadsafe(scaler.wake, job)
 
     def pod_changed(self, change: StoreChange) -> None:
-        """Have the job of a changed pod looked at."""
+        """Make the loop check the job of a changed pod."""
         found = identity.scaled_of(change.latest) or identity.theirs_of(change.latest)
         if found is not None:
             self.job(found[0])
 
     def object_changed(self, change: StoreChange) -> None:
-        """Have a job whose object was edited looked at."""
+        """Make the loop check a job if its object was edited."""
         if meant(change):
             self.job(JobId(change.latest["metadata"]["uid"]))

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Withdrawals:
-    """Ends jobs in Brain whose objects are gone."""
+    """Cancels jobs in Brain whose objects were deleted."""
 
     def __init__(
         self,
@@ -26,27 +26,29 @@ class Withdrawals:
         forget: Callable[[JobId], object],
         release: Callable[[Object], None],
     ) -> None:
-        """``namespaces`` are those whose objects this operator sees; empty means all.
+        """``namespaces`` are the namespaces whose objects this operator reads; empty means all.
 
-        ``release`` takes objects whose pods go on without them.
+        ``release`` is called with each deleted object whose pods continue.
         """
         self._brain, self._jobs, self._pods = brain, jobs, pods
         self._forget, self._release = forget, release
         self._namespaces = frozenset(namespaces)
-        #: Jobs whose objects were deleted while their pods go on.
+        #: Jobs whose objects were deleted and whose pods continue.
         self._orphaned: set[JobId] = set()
-        #: Those among them whose pods are not released yet.
+        #: Deleted objects whose pods continue, but were not released yet.
         self._held: dict[Key, Object] = {}
 
     def changed(self, change: StoreChange) -> None:
-        """Note that an object was added, changed or deleted; the watching thread calls this."""
+        """Record a change of an object that is deleted without its pods; called by the watching
+        thread.
+        """
         if _orphans(change.latest):
             self._held[change.key] = change.latest
             if change.new is None:
                 self._orphaned.add(JobId(str(change.latest["metadata"].get("uid"))))
 
     def withdraw(self, key: Key) -> None:
-        """End the job of a deleted object. Its pods go with the object, which owns them."""
+        """Cancel the job of a deleted object; Kubernetes deletes the pods that the object owns."""
         if (left := self._held.get(key)) is not None:
             self._release(left)
             self._held.pop(key, None)
@@ -58,7 +60,7 @@ class Withdrawals:
                 self._cancel(id)
 
     def sweep(self) -> None:
-        """End jobs in Brain whose objects were deleted unseen."""
+        """Cancel jobs in Brain whose objects were deleted while no operator watched."""
         for id, view in self._brain.views().items():
             going = view.state not in FINISHED and view.intent is not Intent.CANCEL
             # Nobody here can tell whether an object of an unserved namespace is gone.
@@ -74,7 +76,7 @@ class Withdrawals:
         return next(iter(self._jobs.by("uid", job)), None)
 
     def _left_alone(self, id: JobId) -> bool:
-        """True if the object was deleted and its pods shall go on (--cascade=orphan)."""
+        """True if the object was deleted with ``--cascade=orphan``, so that its pods continue."""
         obj = self._find(id)
         if obj is not None:
             return _orphans(obj)
@@ -92,7 +94,7 @@ class Withdrawals:
 
 
 def _orphans(obj: Object) -> bool:
-    """True if an object's dependents shall go on without it."""
+    """True if an object is deleted without its dependents."""
     return "orphan" in (obj["metadata"].get("finalizers") or ())
 
 

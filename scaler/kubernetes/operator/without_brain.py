@@ -1,7 +1,8 @@
-"""``--brain none``: admits jobs and heals them at the size they have, and decides nothing.
+"""``--brain none``: the operator admits jobs and replaces failed replicas, but resizes no job.
 
-``OwnRule`` replaces a client of Brain, so controllers and the loop of desired jobs are the same.
-The objects' status and the pods hold the memory of ``OwnRule``; a new operator reads it there.
+``OwnRule`` has the interface of a client of Brain, so the controllers and the loop of desired jobs
+are the same. ``OwnRule`` stores nothing itself: a new operator reads the state of its jobs from the
+objects' status and from the pods.
 """
 
 import asyncio
@@ -45,9 +46,9 @@ _BEGUN = (JobState.RUNNING, JobState.DEGRADED)
 
 
 def reported(job: OwnJob, report: ReplicaReport, now: datetime, *, together: bool = True) -> OwnJob:
-    """Return the job after its scaler's report on running replicas and the last replica's end.
+    """Return the job, updated by its scaler's report on replicas.
 
-    ``together``: the replicas are one world, which ends as a whole.
+    ``together``: the replicas form one world, which ends as a whole.
     """
     known = {**job.replicas, **{one.id: one for one in report.replicas}}
     job = replace(job, replicas=known)
@@ -106,7 +107,7 @@ def _ended(replica: Replica) -> tuple[datetime, int]:
 
 
 class OwnRule:
-    """Answers the operator's requests in place of Brain. Many threads may use it."""
+    """Answers the operator's requests instead of Brain. Several threads may use it."""
 
     def __init__(
         self,
@@ -138,7 +139,9 @@ class OwnRule:
         """Answer a request; drop reports that only a Brain uses (nodes, conditions, worlds).
 
         Raises:
-            Unavailable: only a Brain could answer.
+            Unavailable: the request needs a Brain.
+            UnknownJob: no job has this id.
+            Conflict: the job has ended.
         """
         asked = f"{call.method} {call.path.removeprefix('/api/v1')}"
         for pattern, answer in self._routes.items():
@@ -242,7 +245,7 @@ class OwnRule:
 
 
 class AsyncOwnRule:
-    """``OwnRule`` for asyncio; a poll returns after a while, not upon a change."""
+    """``OwnRule`` for asyncio; a poll waits a fixed time, because no change wakes it."""
 
     def __init__(self, rule: OwnRule) -> None:
         self._rule = rule
@@ -254,7 +257,7 @@ class AsyncOwnRule:
         pass
 
     async def send(self, call: Call[Any]) -> Any:
-        """Answer as ``OwnRule.send`` does."""
+        """Answer as ``OwnRule.send`` does; a poll without news answers after half a second."""
         known = self._rule.send(call)
         if known is None and "wait" in call.query:
             await asyncio.sleep(_POLL_SECONDS)
@@ -262,7 +265,7 @@ class AsyncOwnRule:
         return known
 
 
-#: Seconds for which a poll waits if there are no new desired jobs.
+#: A poll without new desired jobs waits this many seconds.
 _POLL_SECONDS = 0.5
 
 
@@ -352,7 +355,7 @@ def _groups(job: OwnJob) -> tuple[GroupView, ...]:
     )
 
 
-#: Fields of a view that only a Brain knows.
+#: Fields of a view that only a Brain measures.
 _MEASURED: Iterable[str] = (
     "advise_only", "throughput", "promised", "data_wait_share", "cpu_share", "memory_share",
     "gpu_share", "step", "progress", "ends_at", "telemetry_age_seconds", "memory", "plan",
