@@ -1,10 +1,10 @@
 """Messages between agents and their coordinator: msgpack, never pickle.
 
-The first message of a connection is ``Hello``; its answer is ``Welcome``, ``Elsewhere`` or
-``Refused``. Each conversation has a module:
+An agent first sends ``Hello`` on a connection; the answer is ``Welcome``, ``Elsewhere`` or
+``Refused``. Each module has the messages for one purpose:
 
     joining          an agent joins, finds the coordinator, and leaves
-    running          the workers of a world, from the order to start them to their end
+    running          a coordinator starts, watches and stops the workers of a world
     in_process       workers change to another world without a restart
     inspection       checks of nodes and of silent workers
     ram_checkpoint   agents exchange steps in memory

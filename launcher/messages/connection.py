@@ -1,5 +1,5 @@
-"""A stream of messages, on either side: a 4-byte big-endian length, then msgpack written by
-msgspec.
+"""A stream of messages, in both directions. Each message is a 4-byte big-endian length, and then
+msgpack that msgspec wrote.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from launcher.messages import (
 )
 from launcher.messages.message import Message
 
-#: A longer message is refused.
+#: Longest message that is accepted.
 LIMIT_BYTES = 4 * 1024 * 1024
-#: Seconds that a new connection may take to introduce itself.
+#: Seconds within which a new connection must send its first message.
 INTRODUCTION_SECONDS = 10.0
-#: Seconds that the other end may take to read sent messages before the connection is dropped.
+#: Seconds within which the peer must read the last messages of a connection that closes.
 _CLOSE_SECONDS = 2.0
 
 ANY = (
@@ -42,13 +42,13 @@ _decoder = msgspec.msgpack.Decoder(ANY)
 
 
 def encoded(message: Message) -> bytes:
-    """Return a message in the form that is sent."""
+    """Return a message's length and content as bytes."""
     body = _encoder.encode(message)
     return len(body).to_bytes(4, "big") + body
 
 
 class Connection:
-    """One stream of messages, on either side."""
+    """One end of a stream of messages."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -67,19 +67,19 @@ class Connection:
             raise Unavailable(f"no agent answers at {address}: {silent}") from silent
 
     def send(self, message: "Message | bytes") -> None:
-        """Queue a message; a message to many agents is encoded once.
+        """Queue a message; pass bytes from ``encoded`` to send one message to many agents.
 
-        On a closed connection the message is dropped, because the reader notices the end.
+        A message on a closed connection is dropped; ``receive`` reports the end.
         """
         if not self._writer.is_closing():
             self._writer.write(message if isinstance(message, bytes) else encoded(message))
 
     async def receive(self, kind: type[F], *, seconds: float | None = None) -> F | None:
-        """Return the next message of type ``kind``; None at the end, or if no message comes within
-        ``seconds``.
+        """Return the next message, of type ``kind``; None if the stream has ended, or if no message
+        arrives within ``seconds``.
 
         Raises:
-            BadInput: the received bytes are no message of ``kind``.
+            BadInput: the received bytes are not a message of type ``kind``.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -102,23 +102,23 @@ class Connection:
         return await self._reader.readexactly(length)
 
     def shut(self) -> None:
-        """Send queued messages, then close; the other side sees the end immediately."""
+        """Send queued messages and close, without waiting; ``receive`` returns None afterwards."""
         self._writer.close()
         self._reader.feed_eof()
 
     def abandon(self) -> None:
-        """Drop a stream whose other end does not respond."""
+        """Close the stream and drop queued messages, because the peer does not respond."""
         self._writer.transport.abort()
 
     async def flush(self) -> None:
-        """Wait until the other side has taken most of the sent bytes."""
+        """Wait until the peer has taken most of the queued bytes."""
         try:
             await self._writer.drain()
         except OSError:
             return
 
     async def close(self) -> None:
-        """Send queued messages, then close the stream, without waiting for a peer that hangs."""
+        """Send queued messages, then close the stream; wait at most two seconds for the peer."""
         self._writer.close()
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):

@@ -10,8 +10,8 @@ class Elastic(Message, tag="Elastic", frozen=True, kw_only=True):
 
 
 class Post(Message, tag="Post", frozen=True, kw_only=True):
-    """A value from one member of a world being built, for all other members; sent in both
-    directions.
+    """A value from one member of a new world. An agent sends it to the coordinator, which forwards
+    it to the other members.
     """
 
     epoch: int
@@ -20,21 +20,23 @@ class Post(Message, tag="Post", frozen=True, kw_only=True):
 
 
 class Appoint(Message, tag="Appoint", frozen=True, kw_only=True):
-    """Request to name a step after which all members change to the world of ``epoch``, which all
-    have built.
+    """Request to choose a step, after which all members change to the world of ``epoch``; all
+    members are ready for that world.
     """
 
     epoch: int
 
 
 class Appointed(Message, tag="Appointed", frozen=True, kw_only=True):
+    """The answer to ``Appoint``, with the chosen step."""
+
     epoch: int
     step: int
 
 
 class Agree(Message, tag="Agree", frozen=True, kw_only=True):
-    """Request to change after ``step`` steps, if no worker here is past that step, and to wait
-    there for ``Run``.
+    """Request to stop after ``step`` steps and wait there for ``Run``, if no worker of the agent is
+    past that step.
     """
 
     epoch: int
@@ -42,13 +44,15 @@ class Agree(Message, tag="Agree", frozen=True, kw_only=True):
 
 
 class Agreed(Message, tag="Agreed", frozen=True, kw_only=True):
+    """The answer to ``Agree``; ``ok`` if the agent's workers wait after this step."""
+
     epoch: int
     step: int
     ok: bool
 
 
 class Failing(Message, tag="Failing", frozen=True, kw_only=True):
-    """The script of a worker of ``epoch`` has failed; its process is about to end."""
+    """The script of a worker of ``epoch`` has failed, and the worker is about to end."""
 
     epoch: int
 
@@ -58,7 +62,7 @@ class Torn(Message, tag="Torn", frozen=True, kw_only=True):
 
     epoch: int
     reason: str
-    #: They have never met there.
+    #: True if the workers have never connected with each other in this world.
     unbuilt: bool = False
 
 

@@ -6,15 +6,15 @@ from launcher.values.network_check import CheckWork, NodeMeasured
 
 
 class Check(Message, tag="Check", frozen=True, kw_only=True):
-    """Request to measure this node's arithmetic, and its exchanges with a few other nodes."""
+    """Request to measure the node's computing speed, and its exchanges with a few other nodes."""
 
     round: int
-    #: Place within the group; the first one is met at ``host:port``.
+    #: Rank in the group of nodes; the nodes connect to rank 0 at ``host:port``.
     rank: int
     size: int
     host: str
     port: int
-    #: By when it must be over.
+    #: Seconds that the measurement may take.
     seconds: float
     work: CheckWork = CheckWork()
 
@@ -25,10 +25,12 @@ class Checked(Message, tag="Checked", frozen=True, kw_only=True):
 
 
 class Look(Message, tag="Look", frozen=True, kw_only=True):
-    """The workers of ``epoch`` have been silent for long: request to examine them twice."""
+    """Request to examine the stacks of the workers of ``epoch`` twice, because these workers have
+    been silent for long.
+    """
 
     epoch: int
-    #: Between the two looks.
+    #: Seconds between the two examinations.
     seconds: float
 
 

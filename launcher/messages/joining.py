@@ -11,81 +11,82 @@ from launcher.values.workers import WorkerExit
 
 
 class Hello(Message, tag="Hello", frozen=True, kw_only=True):
-    """The first message of an agent to a coordinator, also after every loss of a coordinator."""
+    """The first message of an agent to a coordinator; also sent after a lost connection."""
 
     v: int = VERSION
     job: str
     #: SHA-256 of the job's token, hexadecimal.
     token_sha256: str
-    #: -1 asks for an id.
+    #: Id of the agent's replica; -1 requests an id.
     replica: int
-    #: GROUP_RANK asked for in a first world; None for any.
+    #: GROUP_RANK that the agent requests in its first world; None for any.
     rank: int | None = None
     node: NodeName
-    #: host:port where it answers who coordinates.
+    #: host:port at which the agent tells others the coordinator's address.
     address: str
     processes: int
-    #: Group of its replica, or ``worker``.
+    #: Group of the agent's replica; ``worker`` if the job has no groups.
     group: str = WORKER
-    #: Generation that its replica was started for.
+    #: Generation for which the agent's replica was started.
     generation: int
-    #: Highest epoch that it has heard of, formed or only prepared.
+    #: Highest epoch that the agent knows, of a formed or a prepared world.
     last_epoch: int
-    #: Epoch of the last world that it was told to run, whose document it can send.
+    #: Epoch of the last world that the agent was told to run; the agent can send its document.
     world_epoch: int = 0
-    #: Epoch of the workers it has, 0 = none.
+    #: Epoch of the agent's running workers; 0 if there are none.
     epoch: int = 0
     exits: tuple[WorkerExit, ...] = ()
-    #: They can go over into another world without being ended.
+    #: True if these workers can change to another world without a restart.
     elastic: bool = False
-    #: A port free on its machine, for MASTER_PORT.
+    #: A free port of the agent's machine, for MASTER_PORT.
     port: int
-    #: Where its machine is, outermost first: zone, spine, rack, switch; empty: not known.
+    #: Location of the agent's machine: zone, spine, rack, switch; empty if unknown.
     topology: tuple[str, ...] = ()
-    #: False: it will say ``Ready`` once it can start workers quickly.
+    #: False if the agent will send ``Ready`` once it can start workers quickly.
     ready: bool = True
-    #: Parts of steps that are in its memory.
+    #: Parts of steps in the agent's memory.
     held: tuple[StepPart, ...] = ()
-    #: Seconds since it last heard the coordinator that it followed.
+    #: Seconds since the agent last received a message from its previous coordinator.
     unheard_seconds: float = 0.0
-    #: Name of its program; two jobs that meet by mistake differ in it.
+    #: Name of the agent's program, which reveals two jobs that use one endpoint by mistake.
     program: str = ""
-    #: Its knowledge of the witness of its last world.
+    #: The agent's last observation of the witness of its last world.
     witness: WitnessObserved = NO_WITNESS
 
 
 class Ready(Message, tag="Ready", frozen=True):
-    """The agent can start workers quickly from now on, so a world may use it."""
+    """The agent can start workers quickly from now on, so a world may include this agent."""
 
 
 class Known(Message, tag="Known", frozen=True, kw_only=True):
-    """A world with a higher epoch than the coordinator's, in case a successor missed it."""
+    """An agent's last world, for a new coordinator that knows only a lower epoch."""
 
     world: WorldDocument
 
 
 class Welcome(Message, tag="Welcome", frozen=True, kw_only=True):
-    """The agent is accepted as ``replica``; ``epoch`` is that of the latest world."""
+    """The coordinator accepts the agent as ``replica``; ``epoch`` is the latest world's."""
 
     replica: int
     epoch: int
 
 
 class Lead(Message, tag="Lead", frozen=True, kw_only=True):
-    """The coordinator's first message to the agent at the job's endpoint, which is to follow it."""
+    """A coordinator's first message to the agent at the job's endpoint, which must follow the
+    sender.
+    """
 
     job: str
     token_sha256: str
-    #: host:port at which it coordinates.
+    #: host:port of the coordinator.
     coordinator: str
     epoch: int
 
 
 class Elsewhere(Message, tag="Elsewhere", frozen=True, kw_only=True):
-    """The answer of an agent that does not coordinate; ``coordinator`` does, as far as this agent
-    knows.
+    """The answer of an agent that is not the coordinator.
 
-    ``""`` means that no agent does.
+    ``coordinator`` is the coordinator's address as this agent knows it; ``""`` if it knows none.
     """
 
     coordinator: str
@@ -93,8 +94,8 @@ class Elsewhere(Message, tag="Elsewhere", frozen=True, kw_only=True):
 
 
 class Refused(Message, tag="Refused", frozen=True, kw_only=True):
-    """The agent may not join; the reason includes the remedy. If not ``final``, the agent tries
-    again.
+    """The agent may not join; ``reason`` includes the remedy. The agent tries again unless the
+    refusal is ``final``.
     """
 
     reason: str
@@ -102,24 +103,24 @@ class Refused(Message, tag="Refused", frozen=True, kw_only=True):
 
 
 class Turned(Message, tag="Turned", frozen=True):
-    """The agent follows another coordinator from now on, because this one was silent for too long.
+    """The agent follows another coordinator from now on, because the receiver was silent for long.
 
-    The agent sends this before it closes the connection, because a closed connection would prove
-    that the agent has ended.
+    The agent sends this message before it closes the connection. Otherwise the receiver would take
+    the closed connection as proof that the agent has ended.
     """
 
 
 class Leave(Message, tag="Leave", frozen=True):
-    """The agent was told to end, and requests its release."""
+    """The agent must end, and asks the coordinator to form a world without it."""
 
 
 class Bye(Message, tag="Bye", frozen=True, kw_only=True):
-    """The agent must end."""
+    """Order to the agent to end."""
 
     exit: ReplicaExit
     exit_code: int
     detail: str
-    #: Why its node must not be chosen again for a while; empty if it may be.
+    #: Reason why the agent's node must not be chosen again for a while; empty if it may.
     unfit: str = ""
 
 

@@ -5,8 +5,8 @@ from launcher.values.config import VERSION
 
 
 class Fetch(Message, tag="Fetch", frozen=True, kw_only=True):
-    """The first message of a connection, with which an agent requests a file of a step in another
-    agent's memory.
+    """The first message on a connection: a request for one file of a step in another agent's
+    memory.
     """
 
     v: int = VERSION
@@ -18,8 +18,8 @@ class Fetch(Message, tag="Fetch", frozen=True, kw_only=True):
 
 
 class Offer(Message, tag="Offer", frozen=True, kw_only=True):
-    """The first message of a connection, with which an agent offers its part of a step to another
-    agent; the part's files follow in pieces.
+    """The first message on a connection: an agent's offer of its part of a step to another agent.
+    The part's files follow as pieces.
     """
 
     v: int = VERSION
@@ -32,12 +32,12 @@ class Offer(Message, tag="Offer", frozen=True, kw_only=True):
 class Piece(Message, tag="Piece", frozen=True, kw_only=True):
     data: bytes = b""
     last: bool = False
-    #: There is no such file.
+    #: True if the requested file does not exist.
     missing: bool = False
 
 
 class Taken(Message, tag="Taken", frozen=True, kw_only=True):
-    """The answer to ``Offer``, after the files of the part."""
+    """The answer to ``Offer``, sent after the last file; ``ok`` if the part was stored."""
 
     ok: bool
 

@@ -1,4 +1,4 @@
-"""Messages about the workers of a world, from the order to start them to their end."""
+"""Messages with which a coordinator starts, watches and stops the workers of a world."""
 
 from brain.types.batch import BatchWish
 from brain.types.world import MemoryCheckpoint
@@ -12,32 +12,30 @@ HEARTBEAT_SECONDS = 0.5
 
 
 class Prepare(Message, tag="Prepare", frozen=True, kw_only=True):
-    """Request to start the workers of a coming world, and to hold them at the gate.
+    """Request to start the workers of the next world, and to hold them before they run the script.
 
-    ``Run`` with exactly the same document releases them; ``Run`` with another document ends them.
-    If the change is in process, running workers build the world's group while they train, newcomers
-    are started, and workers outside the new world prepare to leave.
+    ``Run`` with exactly the same document releases these workers; ``Run`` with another document
+    ends them. If the change is in process, running workers build the new world's process group
+    while they train, newcomers are started, and workers outside the new world prepare to leave.
     """
 
     world: WorldDocument
     in_process: bool = False
-    #: In process: replicas that have the state already; the others receive it.
+    #: Replicas that have the training state, if the change is in process; the others receive it.
     staying: tuple[int, ...] = ()
 
 
 class Prepared(Message, tag="Prepared", frozen=True, kw_only=True):
-    """The answer to ``Prepare``: ``ok`` if this agent's workers of the coming world wait at the
-    gate.
-    """
+    """The answer to ``Prepare``: ``ok`` if the agent's workers of the next world are ready."""
 
     epoch: int
     ok: bool
-    #: Why they cannot; the change then takes the ordinary way.
+    #: Reason why the workers are not ready; the world then changes without preparation.
     reason: str = ""
 
 
 class Discard(Message, tag="Discard", frozen=True, kw_only=True):
-    """Request to end the prepared world ``epoch``; 0 means any prepared world."""
+    """Request to end the workers of the prepared world ``epoch``; 0 means any prepared world."""
 
     epoch: int
 
@@ -48,14 +46,15 @@ class Run(Message, tag="Run", frozen=True, kw_only=True):
     """
 
     world: WorldDocument
-    #: Workers stay: at the step that all agreed to, where the world was prepared, else at once.
+    #: True if running workers change to the world: after the agreed step if the world was prepared,
+    #: else immediately.
     in_process: bool = False
     #: A part of the newest step in memory that is complete over all agents; None if there is none.
     memory: StepPart | None = None
 
 
 class Started(Message, tag="Started", frozen=True, kw_only=True):
-    """All workers of ``epoch`` on this agent have started."""
+    """All workers of ``epoch`` on the agent have started."""
 
     epoch: int
 
@@ -68,20 +67,22 @@ class Unusable(Message, tag="Unusable", frozen=True, kw_only=True):
 
 
 class Heartbeat(Message, tag="Heartbeat", frozen=True, kw_only=True):
-    """The agent is alive; ``progress`` is that of its workers of ``epoch``."""
+    """A message that the agent sends twice a second; ``progress`` is that of its workers of
+    ``epoch``.
+    """
 
     epoch: int
     #: CLOCK_MONOTONIC of the sender, nanoseconds.
     now_ns: int
-    #: ``at`` of the newest lease that the sender has had from this coordinator.
+    #: ``at`` of the newest ``Lease`` that the agent has received from this coordinator.
     heard: float = 0.0
     progress: tuple[Progress, ...] = ()
-    #: How far its memory is ahead of storage; None if it keeps no checkpoint in memory.
+    #: The agent's RAM checkpoint; None if the agent keeps none.
     memory: MemoryCheckpoint | None = None
 
 
 class Lease(Message, tag="Lease", frozen=True, kw_only=True):
-    """The answer to a heartbeat: workers may live for ``seconds`` after the heartbeat was sent."""
+    """The answer to a heartbeat: workers may run for ``seconds`` after the heartbeat was sent."""
 
     epoch: int
     #: ``now_ns`` of the heartbeat.
@@ -90,14 +91,14 @@ class Lease(Message, tag="Lease", frozen=True, kw_only=True):
     seconds: float
     #: Time of the answer by the coordinator's clock; the next heartbeat returns it as ``heard``.
     at: float = 0.0
-    #: The coordinator was paused and asks if others were started in its place: held workers wait.
+    #: True if the coordinator was paused and checks if others replaced it; held workers then wait.
     asking: bool = False
-    #: The batch for scripts that ask for one; None: they keep their own.
+    #: The batch size for scripts that request one; None if scripts keep their own.
     batch: BatchWish | None = None
 
 
 class Said(Message, tag="Said", frozen=True, kw_only=True):
-    """An event that a probe announced."""
+    """An event that a probe reported to its agent."""
 
     event: ProbeEvent
 
@@ -107,7 +108,7 @@ class Exited(Message, tag="Exited", frozen=True, kw_only=True):
 
     epoch: int
     exit: WorkerExit
-    #: It is rank 0, and another program listens at its MASTER_PORT.
+    #: True if the worker is rank 0, and another program listens on its MASTER_PORT.
     port_taken: bool = False
 
 
@@ -130,18 +131,18 @@ class Halt(Message, tag="Halt", frozen=True, kw_only=True):
 
 
 class Stopped(Message, tag="Stopped", frozen=True, kw_only=True):
-    """No worker of ``epoch`` runs on this agent any more."""
+    """No worker of ``epoch`` runs on the agent any more."""
 
     epoch: int
     now_ns: int
     progress: tuple[Progress, ...]
     port: int
-    #: Parts of steps that are in its memory.
+    #: Parts of steps in the agent's memory.
     held: tuple[StepPart, ...] = ()
 
 
 def lasts(message: Message) -> bool:
-    """True if the lease lets the workers continue."""
+    """True if a message lets workers run: ``Run``, or a ``Lease`` of more than 0 seconds."""
     return isinstance(message, Run) or (isinstance(message, Lease) and message.seconds > 0)
 
 

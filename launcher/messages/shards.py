@@ -8,31 +8,32 @@ from launcher.messages.message import Message
 class Asked(Message, tag="Asked", frozen=True, kw_only=True):
     """A worker's request about shards of data, which ``launcher.data.serving`` answers."""
 
-    #: The worker, by a name that it gave itself.
+    #: Name that the worker gave itself.
     holder: str
-    #: Number of the question, from 1; 0: the agent reports the worker gone; -1: the worker's state.
+    #: Number of the worker's request, from 1. With 0 the agent reports that the worker is gone,
+    #: with -1 it reports the worker's state.
     number: int
-    #: JSON.
+    #: The request as JSON.
     body: bytes
 
 
 class Answered(Message, tag="Answered", frozen=True, kw_only=True):
     holder: str
     number: int
-    #: Version of the coordinator's ledgers that includes the question's effect.
+    #: Version of the coordinator's ledgers that includes the request's effect.
     version: int
-    #: JSON.
+    #: The answer as JSON.
     body: bytes
 
 
 class Shared(Message, tag="Shared", frozen=True, kw_only=True):
-    """The coordinator's ledgers of shards, which agents keep for a successor.
+    """The coordinator's ledgers of shards, which agents keep for the next coordinator.
 
-    An agent sends them to a new coordinator after all its other messages about shards.
+    An agent sends the ledgers to a new coordinator after all its other messages about shards.
     """
 
     version: int
-    #: JSON.
+    #: The ledgers as JSON.
     books: bytes
 
 

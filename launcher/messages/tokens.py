@@ -1,14 +1,14 @@
-"""The job's token as messages carry it: as a digest, never in plain text."""
+"""The job's token in messages, which contain its digest and never its plain text."""
 
 import hashlib
 import hmac
 
 
 def digest(token: str) -> str:
-    """Return the form of a token that is sent."""
+    """Return the SHA-256 of a token, hexadecimal."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def same(said: str, token_sha256: str) -> bool:
-    """True if a received token is the right one; it may consist of any bytes."""
+    """True if the token ``said``, which may be any text, has this digest; takes constant time."""
     return hmac.compare_digest(said.encode(), token_sha256.encode())

@@ -1,4 +1,4 @@
-"""Messages about a world's witness: the coordinator names it, and members report if they see it."""
+"""Messages about a world's witness: the coordinator names it, and members report if it exists."""
 
 from launcher.messages.message import Message
 
@@ -8,14 +8,14 @@ class Witness(Message, tag="Witness", frozen=True, kw_only=True):
 
     epoch: int
     path: str
-    #: All members have seen it: it decides between two halves. Until then it only may.
+    #: True if all members have seen the file, so that it decides which half of the world continues.
     in_force: bool = False
 
 
 class Witnessed(Message, tag="Witnessed", frozen=True, kw_only=True):
     epoch: int
     path: str
-    #: The file is there for this agent, too.
+    #: True if the file exists for this agent.
     seen: bool
 
 
