@@ -1,9 +1,9 @@
 """An agent's membership in the worlds of its job while torchrun runs the workers.
 
-torchrun's agent is one blocking thread; Brain's agent is an event loop in a thread of its own. The
-loop takes part in worlds as every agent does, with two differences. To *start* workers, it hands
-the world to torchrun. To *stop* them, it waits until torchrun has ended its workers and asks for
-the next world.
+torchrun's agent is one blocking thread; Brain's agent is an event loop in another thread. The loop
+takes part in worlds as every agent does, with two differences. To *start* workers, the loop passes
+the world to torchrun. To *stop* workers, the loop waits until torchrun has ended its workers and
+requests the next world.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from launcher.values.observation import WorldRules
 from launcher.values.workers import LEASE_EXIT, ParkRequest, Progress, WorkerExit
 from launcher.workers.stack_dumps import DumpTarget
 
-#: torchrun restarts its workers for every joiner, and knows nothing of steps and saves.
+#: torchrun restarts its workers for each joining agent, and has no knowledge of steps and saves.
 _RULES = WorldRules(free_seconds=math.inf, leave_seconds=0.0, prepare_seconds=0.0, spares=True)
-#: Seconds between two looks whether a leaving agent still has workers.
+#: Seconds between two checks if a leaving agent still has workers.
 _CHILD_SECONDS = 0.02
-#: Seconds that a program which ends may take to say so.
+#: Most seconds for which an ending program waits until the agent has left the job.
 _DEPART_SECONDS = 2.0
-#: What torchrun's workers may be stopped by, where it says nothing.
+#: Signals that end torchrun, if torchrun names none.
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 
 
@@ -54,7 +54,7 @@ class RendezvousTurn:
     ) -> None:
         self.world, self.group_rank = world, group_rank
         self.exits: tuple[WorkerExit, ...] = ()
-        #: True if torchrun must end its workers and ask for the next world.
+        #: True if torchrun must end its workers and request the next world.
         self.halted = False
         self.taken = False
         self.lease_until_ns = time.monotonic_ns() + int(world.lease_seconds * 1e9)
@@ -63,13 +63,13 @@ class RendezvousTurn:
 
     @property
     def over(self) -> bool:
-        """True if the world's workers must not run any more."""
+        """True if the world's workers must end: the world was halted, or its lease ran out."""
         lease = self.world.lease_seconds > 0 and time.monotonic_ns() > self.lease_until_ns
         return self.halted or lease
 
     def came_back(self, code: int, message: str) -> None:
-        """Store that torchrun runs no worker of this world any more; ``code`` is used unless the
-        world was halted.
+        """Record that torchrun runs no worker of this world any more. ``code`` is the workers' exit
+        code unless the world was halted.
         """
         if self._back.is_set():
             return
@@ -85,13 +85,13 @@ class RendezvousTurn:
     joining = False
     sessions: None = None
     targets: tuple[DumpTarget, ...] = ()
-    #: When the lease runs out, torchrun ends the workers; they are never held.
+    #: No worker is ever held: torchrun ends the workers when the lease runs out.
     held: tuple[int, ...] = ()
 
     async def stop(
         self, grace_seconds: float, *, signum: signal.Signals = signal.SIGTERM
     ) -> tuple[WorkerExit, ...]:
-        """Let torchrun end the workers; return once it has."""
+        """Let torchrun end the workers, and wait until they have ended."""
         self.halted = True
         if self.taken:
             await self._back.wait()
@@ -143,16 +143,16 @@ class RendezvousTurn:
 
 
 class GuestWorkerGroup(WorkerGroup):
-    """Workers that torchrun runs, one ``RendezvousTurn`` after the other; none is started ahead."""
+    """Workers that torchrun runs, one ``RendezvousTurn`` after the other; none starts early."""
 
     offer: Callable[[RendezvousTurn], None]
 
     async def open(self) -> None:
-        """Return immediately, because nothing is imported ahead."""
+        """Do nothing, because no fork server imports libraries in advance."""
         self.ready = True
 
     async def warm(self) -> None:
-        """Wait until cancelled, because nothing is imported ahead."""
+        """Wait until cancelled, because no fork server imports libraries in advance."""
         await asyncio.Event().wait()
 
     async def _started(self, world: WorldDocument, *, joining: bool = False) -> Any:
@@ -164,7 +164,7 @@ class GuestWorkerGroup(WorkerGroup):
 
 
 class Guest:
-    """Runs the agent's loop in a thread of its own; torchrun's thread calls the public methods."""
+    """Runs the agent's loop in a separate thread; torchrun's thread calls the public methods."""
 
     def __init__(self, asked: RendezvousSettings, say: Callable[[str], None]) -> None:
         self._asked, self._say = asked, say
@@ -202,8 +202,9 @@ class Guest:
     def next(self, seconds: float) -> RendezvousTurn:
         """Return the next world once it has formed; the previous world is then over.
 
-        Raises: TimeoutError: no world formed in ``seconds``, and no world of the job runs without
-        this agent.
+        Raises:
+            TimeoutError: no world formed in ``seconds``, and no world of the job runs without this
+                agent.
             Closed: the job is over.
         """
         self._begin()
@@ -222,7 +223,7 @@ class Guest:
                 self._news.wait(max(left, 1.0))
 
     def failed(self, why: str) -> None:
-        """Return a world that torchrun took but cannot use."""
+        """Give back a world that torchrun cannot use."""
         self._give_back(1, why)
 
     @property
@@ -249,10 +250,10 @@ class Guest:
             self._call(self._membership.give_up, reason)
 
     def finish(self, seconds: float) -> bool:
-        """Store that this agent's workers have ended; they succeeded unless reported otherwise.
+        """Report that this agent's workers have ended, with success unless a failure was reported.
 
         Wait at most ``seconds`` for all other agents to report the same, which ends the job. Return
-        False if they did not; they then continue without this agent.
+        False if the other agents did not; they then continue without this agent.
         """
         if self._thread is None:
             return True
@@ -268,7 +269,7 @@ class Guest:
 
     @property
     def _may_wait(self) -> bool:
-        """True if this agent is a spare, which waits for as long as its job runs without it."""
+        """True if this agent is a spare, which waits as long as the job runs without the agent."""
         membership = self._membership
         return (
             membership is not None and membership.last is None and bool(membership.welcomed_epoch)
@@ -289,7 +290,7 @@ class Guest:
             self._thread.join(_DEPART_SECONDS)
 
     def _go(self) -> None:
-        """Leave the job; a second call ends the agent at once."""
+        """Leave the job immediately, without waiting for a world without this agent."""
         if self._membership is not None:
             for _ in range(2):
                 self._call(self._membership.leave, signal.SIGTERM)
@@ -364,8 +365,8 @@ class Guest:
             self._leaving = asyncio.ensure_future(self._left())
 
     async def _left(self) -> None:
-        """Wait until the workers have ended: torchrun ends them before itself, and peers wait only
-        for them.
+        """Wait until the workers have ended, then report it. torchrun itself may end later; the
+        other agents wait only for the workers.
         """
         while _has_children():
             await asyncio.sleep(_CHILD_SECONDS)
@@ -374,7 +375,7 @@ class Guest:
 
 
 def _has_children() -> bool:
-    """True if this process has unreaped children; reaps none, which is torchrun's task."""
+    """True if this process has child processes; none is reaped, because torchrun does that."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

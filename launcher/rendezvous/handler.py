@@ -1,5 +1,5 @@
-"""torch's ``RendezvousHandler`` for Brain's worlds. It runs in torchrun's process, where torch is
-loaded; no other module of the launcher imports torch.
+"""torch's ``RendezvousHandler`` for Brain's worlds. It runs in torchrun's process, which has
+imported torch; no other module of the launcher imports torch.
 """
 
 import logging
@@ -36,9 +36,9 @@ from launcher.rendezvous.settings import RendezvousSettings, settings
 from launcher.workers.processes.process import free_port
 
 _log = logging.getLogger(__name__)
-#: Seconds between two looks whether a world that is being entered was given up meanwhile.
+#: Seconds between two checks if a world was given up while this agent enters it.
 _LOOK_SECONDS = 1.0
-#: Seconds between two looks for a store that rank 0 is making.
+#: Seconds between attempts to connect to a store that rank 0 is creating.
 _KNOCK_SECONDS = 0.005
 
 
@@ -64,7 +64,7 @@ def create(parameters: RendezvousParameters) -> "BrainRendezvous":
 
 
 class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no types here
-    """One agent of torchrun in the worlds of its job."""
+    """The rendezvous of one torchrun agent, which enters the worlds of its job."""
 
     def __init__(self, asked: RendezvousSettings) -> None:
         self._asked = asked
@@ -82,7 +82,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
 
     @property
     def use_agent_store(self) -> bool:
-        """Return True if workers use the agents' store; every world has a new store."""
+        """True if workers use the agents' store; every world has a new store."""
         return os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
 
     def next_rendezvous(self) -> RendezvousInfo:
@@ -97,8 +97,8 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
                 self._guest.failed(str(why))
 
     def num_nodes_waiting(self) -> int:
-        """Return more than 0 if workers must be restarted. The coordinator sends worlds, so the
-        call is cheap.
+        """Return 1 if torchrun must restart its workers, else 0. The call is cheap, because the
+        coordinator sends worlds.
         """
         return int(self._guest.waiting)
 
@@ -111,8 +111,8 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         self._guest.close("an agent closed the rendezvous")
 
     def shutdown(self) -> bool:
-        """End the job; torchrun calls this when its workers have succeeded, and when it gives
-        up.
+        """End the job; torchrun calls this method after its workers succeeded, or when it gives up.
+        Return False if other agents continue.
         """
         failed = sys.exc_info()[1]
         if failed is not None:
@@ -142,7 +142,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
     # --- entering a world ------------------------------------------------------------------
 
     def _enter(self, turn: RendezvousTurn) -> RendezvousInfo:
-        """Meet the other agents at a store that only this world has."""
+        """Wait for the other agents at the world's store; return the store, rank and size."""
         world, rank, size = turn.world, turn.group_rank, len(turn.world.members)
         self._store = store = self._meet(turn)
         ours = PrefixStore("brain", store)
@@ -159,7 +159,7 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         return RendezvousInfo(store, rank, size, info)
 
     def _meet(self, turn: RendezvousTurn) -> Any:
-        """Open the store of a world, which rank 0 serves."""
+        """Return the world's store, which rank 0 serves."""
         world, first = turn.world, turn.group_rank == 0
         where = f"{world.master_addr}:{world.master_port}"
         until = time.monotonic() + self._asked.read_seconds
@@ -204,7 +204,7 @@ def _answers(host: str, port: int) -> bool:
 
 
 def _say(text: str) -> None:
-    """Leave the console to the script, unless a user debugs the launcher."""
+    """Log a text; print it only with ``BRAIN_DEBUG``, because the console belongs to the script."""
     _log.info(text)
     if os.environ.get("BRAIN_DEBUG"):
         sys.stderr.write(f"brain: {time.strftime('%H:%M:%S')} {text}\n")

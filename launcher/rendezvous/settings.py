@@ -12,7 +12,7 @@ from launcher.command.entrypoint import Entrypoint
 from launcher.coordinator.topology.asked import path_of
 from launcher.values.config import LaunchConfig
 
-#: Where the endpoint names no port; c10d's.
+#: Port of an endpoint that names none, as for c10d.
 DEFAULT_PORT = 29400
 _NAMES = (
     "unit",
@@ -24,7 +24,7 @@ _NAMES = (
     "keep_alive_interval",
     "keep_alive_max_attempt",
 )
-#: Understood for c10d's sake: nobody waits for last calls, and the connection is the heartbeat.
+#: Parameters of c10d that are accepted but have no effect here.
 _IDLE = ("last_call_timeout", "heartbeat_timeout", "is_host", "store_type", "timeout")
 
 
@@ -33,11 +33,12 @@ class RendezvousSettings:
     """The rendezvous settings of one torchrun agent."""
 
     config: LaunchConfig
-    #: Seconds to wait for a world, to close, and for the store.
+    #: Seconds to wait for a world; ``close_seconds`` for the other agents at the end;
+    #: ``read_seconds`` for the store.
     join_seconds: float
     close_seconds: float
     read_seconds: float
-    #: GROUP_RANK asked for; None: any.
+    #: Requested GROUP_RANK; None for any.
     rank: int | None
 
 
@@ -54,7 +55,7 @@ def settings(
     """Read the settings from torchrun's parameters.
 
     Raises:
-        BadInput: a value cannot be used; the message names field, value and remedy.
+        BadInput: a value cannot be used; the message names the field, the value and the remedy.
     """
     _check_names(conf)
     unit = _whole(conf, "unit", 1, least=1)
@@ -106,7 +107,7 @@ def _check_names(conf: Mapping[str, Any]) -> None:
 
 
 def _endpoint(said: str) -> str:
-    """Return ``host:port``, with c10d's port if none is named."""
+    """Return ``host:port``, with ``DEFAULT_PORT`` if the endpoint names no port."""
     host, _, port = said.rpartition(":") if ":" in said else (said, "", "")
     if said.endswith("]"):
         host, port = said, ""
