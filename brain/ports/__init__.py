@@ -1,10 +1,11 @@
-"""Interfaces to everything that the core stores, times or traces; adapters implement them.
+"""Interfaces through which the core stores values, reads the time and opens spans; adapters
+implement them.
 
-The stores can only be reached through a transaction. The code that opens a transaction owns it:
-leaving the block commits everything, an exception undoes everything, and adapters never commit by
-themselves. Transactions may not be nested. Values that were handed out are frozen; changing a thing
-means storing another value. Every store raises ``Unavailable`` when its storage cannot be reached,
-and nothing of the transaction is then stored.
+Every read and write of a store needs a transaction. The code that opens a transaction owns it: the
+end of the block commits everything, an exception undoes everything, and adapters never commit.
+Transactions must not be nested. All values are frozen; to change a stored value, store another one.
+Every store raises ``Unavailable`` if its storage cannot be reached, and nothing of the transaction
+is then stored.
 
 ``tests/contracts/`` holds one suite per port; every adapter passes it.
 """
@@ -55,21 +56,22 @@ __all__ = [
 #: Returns the present time, timezone-aware UTC.
 Clock = Callable[[], datetime]
 
-#: Opens a span of a trace, which lasts as long as the block: its name, and its attributes, to which
-#: the block may add. The attribute ``error.type`` marks a span that failed.
+#: Opens a span with a name and attributes. The span lasts as long as the block, which may add
+#: attributes. The attribute ``error.type`` marks a failed span.
 Tracer = Callable[[str, dict[str, str | int]], AbstractContextManager[object]]
 
 
 def untraced(name: str, attributes: dict[str, str | int]) -> AbstractContextManager[None]:
-    """Record no spans: the ``Tracer`` for installations without traces."""
+    """Record nothing; this is the ``Tracer`` of installations without traces."""
     return nullcontext()
 
 
 class Transaction(Protocol):
     """All stores, in one consistent state.
 
-    Transactions that write run one after the other, except those that write only ``telemetry`` and
-    ``uses``: if the database supports it, these neither wait nor make others wait.
+    Writing transactions run one after the other. If the database supports it, a transaction that
+    writes only ``telemetry`` and ``uses`` is an exception: it never waits for others, and others
+    never wait for it.
     """
 
     @property
@@ -106,16 +108,16 @@ class Stores(Protocol):
     def transaction(self, *, read_only: bool = False) -> AbstractContextManager[Transaction]:
         """Open a transaction.
 
-        A ``read_only`` transaction sees the same state throughout. It never waits for writers, and
-        writers never wait for it. A write in it is a bug.
+        A ``read_only`` transaction reads one state throughout. It never waits for writers, and
+        writers never wait for it. A write in a ``read_only`` transaction is a bug.
 
         Raises:
-            Unavailable: the storage cannot be reached, is read-only or full.
+            Unavailable: the storage cannot be reached, is read-only or is full.
         """
         ...
 
     def size_bytes(self) -> int:
-        """Return the bytes on storage, for ``/metrics`` and ``brain doctor``."""
+        """Return the bytes that the stores occupy, for ``/metrics`` and ``brain doctor``."""
         ...
 
     def close(self) -> None: ...

@@ -14,28 +14,28 @@ from brain.types.world import Replica, World
 
 
 class LeaseStore(Protocol):
-    """The leases of pools, with one holder per pool at a time."""
+    """The leases of pools; at most one process holds the lease of a pool."""
 
     def acquire(
         self, pool: PoolName, holder: str, *, until: datetime, now: datetime
     ) -> PoolLease | None:
-        """Take, renew or take over the lease of a pool; return None if another holder's lease has
-        not expired.
+        """Take, renew or take over the lease of a pool; return None if another holder has a valid
+        lease.
 
-        ``term`` increases whenever the holder changes. A lease that ends more than twice as far
-        ahead as ``until`` was taken before the clock was set back, and counts as expired.
+        The lease's ``term`` increases whenever the holder changes. A lease also counts as expired
+        if it ends more than twice as far ahead as ``until``, because the clock was then set back.
         """
         ...
 
     def release(self, pool: PoolName, holder: str) -> None:
-        """Release the lease, so that another holder need not wait; do nothing if ``holder`` does
-        not have it.
+        """End the lease now, so that another process need not wait for it; do nothing if ``holder``
+        does not hold the lease.
         """
         ...
 
 
 class WorldStore(Protocol):
-    """Worlds and replicas, as coordinators and scalers observed them."""
+    """Worlds and replicas, as coordinators and scalers last reported them."""
 
     def put(self, world: World) -> None:
         """Store a world, or replace the stored world of the same job and epoch."""
@@ -50,14 +50,14 @@ class WorldStore(Protocol):
         ...
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
-        """Read the worlds and replicas of all these jobs with few statements; later queries about
-        these jobs in the same transaction then need no statement of their own.
+        """Read the worlds and replicas of all these jobs with few statements, so that later queries
+        in the same transaction need no further statement.
         """
         ...
 
     def put_replicas(self, job: JobId, replicas: Iterable[Replica]) -> None:
-        """Store replicas, or replace the stored ones of the same job, role and id; other replicas
-        stay.
+        """Store replicas. A replica replaces the stored one of the same job, role and id; the other
+        stored replicas stay.
         """
         ...
 
@@ -66,8 +66,8 @@ class WorldStore(Protocol):
         ...
 
     def on(self, nodes: Collection[NodeName]) -> Mapping[JobId, Sequence[Replica]]:
-        """Return the replicas that unfinished jobs have or had on these nodes, lowest id first;
-        jobs without any are left out.
+        """Return, by job, the replicas that unfinished jobs have or had on these nodes, lowest id
+        first. Jobs without such replicas are left out.
         """
         ...
 
@@ -82,8 +82,8 @@ class NodeStore(Protocol):
     def of(self, pool: PoolName | None = None) -> Sequence[Node]: ...
 
     def page(self, *, after: Place | None, size: int, order: Order = NODES) -> Sequence[Node]:
-        """Return at most ``size`` nodes that follow the row ``after`` in the order, which is by
-        name unless given; without ``after``, the first ones.
+        """Return at most ``size`` nodes that follow the row ``after`` in ``order``, or the first
+        nodes if ``after`` is None. The default order is by name.
         """
         ...
 
@@ -99,7 +99,7 @@ class NodeStore(Protocol):
 
 
 class FreezeStore(Protocol):
-    """Freezes, with the people who set them."""
+    """Freezes, each with its scope, its target and the person who set it."""
 
     def put(self, freeze: Freeze) -> None:
         """Store a freeze; it replaces the stored freeze of the same scope and target."""
@@ -114,7 +114,7 @@ class FreezeStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A mark of a job, which changes whenever the job or its telemetry does."""
+    """A value that changes whenever a job or its telemetry changes."""
 
     state: JobState
     #: Changes whenever the job, its plans, worlds or replicas change.
@@ -129,7 +129,7 @@ class PoolStore(Protocol):
     def marks(self, pool: PoolName) -> Mapping[JobId, Mark]:
         """Return the mark of every unfinished job of a pool, oldest first.
 
-        A reader need not read a job again while the job's mark stays.
+        A reader need not read a job again while its mark is the same.
         """
         ...
 
@@ -138,11 +138,11 @@ class PoolStore(Protocol):
         ...
 
     def put_policy(self, policy: StoredPolicy) -> StoredPolicy:
-        """Store or replace the policy of a pool and return it with its version grown by one.
+        """Store or replace the policy of a pool; return it with its version increased by one.
 
         Raises:
-            VersionMismatch: the policy was changed since ``policy.version`` was read; 0 stands for
-                no policy.
+            VersionMismatch: the policy was changed since ``policy.version`` was read; version 0
+                means that the pool had no policy.
         """
         ...
 

@@ -22,24 +22,25 @@ class JobStore(Protocol):
         ...
 
     def get(self, job: str, project: str = "default") -> Job:
-        """Return the job of this id, or the unfinished (else newest) job of this name.
+        """Return the job with this id. If there is none, return the project's unfinished job with
+        this name, else its newest one.
 
         Raises:
-            UnknownJob: there is neither.
+            UnknownJob: no job has this id or name.
         """
         ...
 
     def read_ahead(self, ids: Collection[str]) -> None:
-        """Read all these jobs with one statement, so that later queries by their ids need none.
+        """Read all these jobs with one statement, so that later queries by id need none.
 
-        Reading ahead never changes the answer of a query.
+        This call never changes the result of a query.
         """
         ...
 
     def known(self, ids: Collection[str]) -> frozenset[JobId]: ...
 
     def put(self, job: Job) -> Job:
-        """Store a changed job and return it with its version grown by one.
+        """Store a changed job; return it with its version increased by one.
 
         Raises:
             VersionMismatch: the job was changed since ``job.version`` was read.
@@ -52,14 +53,14 @@ class JobStore(Protocol):
         ...
 
     def page(self, *, after: Place | None, size: int, order: Order = JOBS) -> Sequence[Job]:
-        """Return at most ``size`` jobs that follow the row ``after`` in the order, which is newest
-        first unless given; without ``after``, the first ones.
+        """Return at most ``size`` jobs that follow the row ``after`` in ``order``, or the first
+        jobs if ``after`` is None. The default order is newest first.
         """
         ...
 
     def fitted(self, kind: str, *, among: int) -> Sequence[Job]:
-        """Return, newest first, the jobs with a stored fit of ``kind`` among the newest ``among``
-        jobs.
+        """Return those of the newest ``among`` jobs that have a stored fit of ``kind``, newest
+        first.
         """
         ...
 
@@ -73,22 +74,23 @@ class JobStore(Protocol):
 
 
 class PlanStore(Protocol):
-    """Plans, totally ordered per job by generation; the generation is the fencing token.
+    """Plans. Each plan of a job has its own generation, which is the fencing token.
 
-    Two Brains may race: one of them gets ``StalePlan``. At most one plan of a job is active.
+    If two Brain processes add a plan with the same generation, one of them gets ``StalePlan``. At
+    most one plan of a job is active.
     """
 
     def add(self, plan: ScalePlan) -> None:
         """Store a new plan.
 
         Raises:
-            StalePlan: a plan of this generation or a later one is already stored.
+            StalePlan: a plan with this generation or a higher one is already stored.
             Conflict: another plan of the job is active; supersede it first.
         """
         ...
 
     def put(self, plan: ScalePlan) -> ScalePlan:
-        """Store a changed plan and return it with its version grown by one.
+        """Store a changed plan; return it with its version increased by one.
 
         Raises:
             VersionMismatch: the plan was changed since ``plan.version`` was read.
@@ -100,7 +102,7 @@ class PlanStore(Protocol):
         """Return the job's plan with this generation.
 
         Raises:
-            UnknownPlan: the job has no plan of this generation.
+            UnknownPlan: the job has no plan with this generation.
         """
         ...
 
@@ -109,27 +111,23 @@ class PlanStore(Protocol):
         ...
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
-        """Read the plans and decisions of all these jobs with few statements; later queries about
-        these jobs in the same transaction then need no statement of their own.
+        """Read the plans and decisions of all these jobs with few statements, so that later queries
+        in the same transaction need no further statement.
         """
         ...
 
     def active(self, job: JobId) -> ScalePlan | None:
-        """Return the plan that may still change the job (at most one is active); None if there is
-        none.
-        """
+        """Return the job's active plan, which may still change the job; None if there is none."""
         ...
 
     def page(self, *, after: Place | None, size: int, order: Order = PLANS) -> Sequence[ScalePlan]:
-        """Return up to ``size`` plans of all jobs behind the place ``after``, newest first by
-        default.
+        """Return at most ``size`` plans of all jobs that follow the row ``after`` in ``order``, or
+        the first plans if ``after`` is None. The default order is newest first.
         """
         ...
 
     def decide(self, job: JobId, recommendation: Recommendation) -> None:
-        """Store the latest decision about a job: a change or a hold. It replaces the earlier
-        decision.
-        """
+        """Store the latest decision about a job (a change or a hold) instead of the earlier one."""
         ...
 
     def decision(self, job: JobId) -> Recommendation | None:

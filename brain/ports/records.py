@@ -1,4 +1,4 @@
-"""Stores of events, the audit log, and the tokens and roles of access."""
+"""Stores of events, of the audit log, and of tokens and secrets."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -10,31 +10,31 @@ from brain.types.record import AuditEntry, Event, Token
 
 
 class EventStore(Protocol):
-    """Events of jobs and pools; every reader sees them in the same order."""
+    """Events of jobs and pools, in one order for all readers."""
 
     def add(self, event: Event) -> Event:
-        """Append an event and return it with its id. Ids rise in the order of commits."""
+        """Append an event; return it with its id. Ids increase in the order of commits."""
         ...
 
     def after(self, id: int, *, limit: int = 500, job: JobId | None = None) -> Sequence[Event]:
-        """Return events with ids above ``id``, oldest first."""
+        """Return at most ``limit`` events of a job, or of all, with ids above ``id``, by id."""
         ...
 
     def last_id(self) -> int:
-        """Return the highest id; 0 if there is none."""
+        """Return the id of the newest event; 0 if there is no event."""
         ...
 
 
 class AuditStore(Protocol):
-    """The log of all actions of people and of Brain itself; entries are never changed."""
+    """The log of all actions of people and of Brain; entries never change."""
 
     def add(self, entry: AuditEntry) -> AuditEntry:
         """Append an entry and return it with its id."""
         ...
 
     def page(self, *, after: Place | None, size: int, order: Order = AUDIT) -> Sequence[AuditEntry]:
-        """Return at most ``size`` entries that follow the row ``after`` in the order, which is
-        newest first unless given; without ``after``, the first ones.
+        """Return at most ``size`` entries that follow the row ``after`` in ``order``, or the first
+        entries if ``after`` is None. The default order is newest first.
         """
         ...
 
@@ -43,29 +43,29 @@ class TokenUses(Protocol):
     """The times of tokens' last uses; storing one does not count as a change of the token."""
 
     def note(self, ids: Collection[str], at: datetime) -> None:
-        """Store that tokens were used at ``at``; tokens that another writer is changing are
-        skipped.
+        """Store ``at`` as the time of these tokens' last use; skip tokens that another writer is
+        changing.
         """
         ...
 
     def doubtful(self, ids: Collection[str]) -> frozenset[str]:
-        """Return the tokens that were revoked or deleted, or whose job has finished."""
+        """Return those of the tokens that were revoked or deleted, or whose job has finished."""
         ...
 
 
 class AccessStore(Protocol):
-    """Tokens, sign-in codes, remembered answers and secret values."""
+    """Tokens, sign-in codes, stored answers of requests, and secret values of jobs."""
 
     def add_token(self, token: Token) -> None:
         """Store a token.
 
         Raises:
-            Conflict: its id or hash is already stored.
+            Conflict: a token with this id or hash is already stored.
         """
         ...
 
     def put_token(self, token: Token) -> None:
-        """Replace a token by id, for example with its revoked copy.
+        """Replace the token of the same id, for example with its revoked copy.
 
         Raises:
             NotFound: no token has this id.
@@ -81,10 +81,10 @@ class AccessStore(Protocol):
         ...
 
     def forget_tokens(self, *, before: datetime) -> int:
-        """Delete tokens with an expiry that expired, or were revoked, before ``before``.
+        """Delete the tokens with an expiry that expired or were revoked before ``before``.
 
-        A token without an expiry stays, revoked or not: its secret may still be in a state
-        directory, and would be taken for a new one.
+        A token without an expiry stays even if it was revoked. A state directory may still contain
+        its secret, which Brain would otherwise take for a new one.
         """
         ...
 
@@ -93,12 +93,12 @@ class AccessStore(Protocol):
         ...
 
     def take_code(self, sha256: str, *, now: datetime) -> bool:
-        """Use up a code; return False if it is unknown, used or expired."""
+        """Mark a code as used; return False if the code is unknown, used or expired."""
         ...
 
     def answer(self, key: str, principal: str, route: str) -> tuple[str, int, str] | None:
-        """Return the stored answer (body hash, status, body) for an idempotency key; None if
-        there is none.
+        """Return the stored answer for an idempotency key: the hash of the request's body, and the
+        answer's status and body. None if there is none.
         """
         ...
 
@@ -116,8 +116,8 @@ class AccessStore(Protocol):
         """Store an answer for 24 h.
 
         Raises:
-            Conflict: this key was answered meanwhile; end the transaction and read the answer
-                again.
+            Conflict: another writer has stored an answer for this key; end the transaction and read
+                that answer.
         """
         ...
 

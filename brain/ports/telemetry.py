@@ -1,4 +1,4 @@
-"""Stores of samples, and of fits to them."""
+"""Stores of samples, and of the models that were fitted to samples."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,13 +32,13 @@ class SampleBatch:
 
     samples: tuple[Sample, ...]
     received_at: datetime
-    #: Service time less the sender's at the sending of the batch, as measured.
+    #: The service's clock minus the sender's, measured when the batch was sent.
     offset_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesStretch:
-    """The metric to read, and the interval from one instant (included) to another (excluded)."""
+    """A metric, and the interval to read: it includes its first instant and excludes its last."""
 
     metric: str
     since: datetime
@@ -46,24 +46,25 @@ class SeriesStretch:
 
 
 class TelemetryStore(Protocol):
-    """Samples, stored exactly once by (source, sent measured_at), in any order of arrival.
+    """Samples. Each is stored once by its source and the sent ``measured_at``, in any order.
 
-    Times are written on the sender's clock and read on service time. The store keeps both: the
-    first identifies a sample; the second selects, sorts and retires it, and is the ``measured_at``
-    of a sample that is read.
+    The store keeps two times of each sample. The time by the sender's clock identifies the sample.
+    The time by the service's clock selects, sorts and retires the sample, and readers get it as
+    ``measured_at``.
     """
 
     def add(
         self, samples: Sequence[Sample], *, received_at: datetime, offset_seconds: float = 0.0
     ) -> Receipt:
-        """Store new samples; ``duplicates`` counts known ones. Nothing is rejected here.
+        """Store new samples and reject none; the receipt's ``duplicates`` counts known samples.
 
-        ``offset_seconds`` is service time less the sender's when the batch was sent, as measured;
-        ``brain.clocks`` has the rules. Each source has its own offset, which begins at zero. A
-        measured offset replaces it if the two differ by more than ``clocks.TOLERANCE``; an offset
-        within the tolerance of zero counts as zero. A sample newer than all others of its source
-        gets the source's present offset, and sorts after them. A late sample gets the offset of its
-        time. A stored sample is never moved again.
+        ``offset_seconds`` is the service's clock minus the sender's, measured when the batch was
+        sent; ``brain.clocks`` has the rules. Each source has its own offset, which begins at zero.
+        A measured offset replaces the source's offset if they differ by more than
+        ``clocks.TOLERANCE``; a measured offset within this tolerance of zero counts as zero. A
+        sample that is newer than all others of its source gets the source's present offset, and
+        sorts after the others. A late sample gets the offset of its time. The time of a stored
+        sample never changes.
         """
         ...
 
@@ -85,19 +86,18 @@ class TelemetryStore(Protocol):
         ...
 
     def last_steps(self, jobs: Collection[JobId]) -> Mapping[tuple[JobId, int], int]:
-        """Return the steps of rank 0 in each world of these jobs when the next world formed, by
-        epoch.
+        """Return, by job and epoch, the step that rank 0 had reached when the next world formed.
 
         Worlds without a sample in the two minutes around that time are left out.
         """
         ...
 
     def read_ahead(self, ends: Mapping[JobId, datetime], *, window: timedelta) -> None:
-        """Read at once the telemetry that lists show of these jobs, in a transaction that stores no
-        samples.
+        """Read the telemetry that lists of jobs show, with few statements; the transaction must
+        store no samples.
 
-        That telemetry is losses, and the samples in the ``window`` before each end or, if a job was
-        silent then, before its newest sample.
+        The telemetry is the losses, and the samples in the ``window`` before each job's end. If a
+        job has no samples there, it is the samples in the ``window`` before its newest sample.
         """
         ...
 
@@ -106,19 +106,17 @@ class TelemetryStore(Protocol):
         ...
 
     def hosts(self, job: JobId, *, since: datetime) -> Sequence[HostSample]:
-        """Return the samples of machines on which a job runs or ran, oldest first."""
+        """Return a job's samples of the machines on which it ran, oldest first."""
         ...
 
     def losses(self, job: JobId) -> TelemetryLosses:
-        """Return the telemetry that a job lost: gaps in sequence numbers, and drops that senders
-        reported.
-        """
+        """Return the numbers of samples that are missing or that senders reported as lost."""
         ...
 
     def lines(
         self, asked: Mapping[JobId, SeriesStretch], *, points: int
     ) -> Mapping[JobId, Sequence[SeriesBucket]]:
-        """Return one series per job, as ``series`` defines it; jobs without points are left out."""
+        """Return one series per job, as ``series`` does; jobs without points are left out."""
         ...
 
     def series(
@@ -126,8 +124,8 @@ class TelemetryStore(Protocol):
     ) -> Sequence[SeriesBucket]:
         """Return at most ``points`` buckets of one metric, without empty buckets.
 
-        The interval includes ``since`` and excludes ``until``; a point has the time at which its
-        bucket begins. ``brain.series`` has the rules by which readings become points.
+        The interval includes ``since`` and excludes ``until``; the time of a bucket is its
+        beginning. ``brain.series`` has the rules that turn readings into buckets.
 
         Metrics: ``examples_per_second`` (sum over the workers of a world, ``steps_per_second``
         likewise if no batch size is known), ``steps_per_second``, ``step_seconds``,
@@ -142,10 +140,10 @@ class TelemetryStore(Protocol):
     def retire(
         self, *, raw_before: datetime, means_before: datetime, hours_before: datetime
     ) -> int:
-        """Fold raw samples older than ``raw_before`` into 1-minute means, and those older than
-        ``means_before`` into 1-hour means; drop hours that began before ``hours_before``.
+        """Replace samples older than ``raw_before`` by 1-minute means, and 1-minute means older
+        than ``means_before`` by 1-hour means; delete 1-hour means from before ``hours_before``.
 
-        Returns the number of deleted rows. A call after a crash at any point is safe.
+        Return the number of deleted rows. After a crash at any point, the next call continues.
         """
         ...
 
@@ -161,7 +159,7 @@ class StoredFit:
 
 
 class FitStore(Protocol):
-    """The latest fit per job and kind."""
+    """The latest fit of each job and kind."""
 
     def put(self, fit: StoredFit) -> None:
         """Store a fit; it replaces the stored fit of the same job and kind."""
@@ -169,7 +167,7 @@ class FitStore(Protocol):
 
     def read_ahead(self, jobs: Collection[JobId], kind: str) -> None:
         """Read the fits of one kind of all these jobs with one statement, so that later queries
-        about these jobs need none.
+        need none.
         """
         ...
 
