@@ -12,7 +12,7 @@ from brain.errors import BadInput, KeyReused, StalePlan, VersionMismatch
 from brain.ports import Transaction
 from brain.types.record import Principal
 
-#: Most attempts of an action that loses a race with another writer.
+#: Most attempts of an action that conflicts with another writer.
 _TRIES = 3
 
 DryRun = Annotated[
@@ -24,7 +24,7 @@ DryRun = Annotated[
 
 
 class _Undone(Exception):
-    """Carries the answer of a dry run out of a transaction that is rolled back."""
+    """Rolls back the transaction of a dry run, and carries its answer."""
 
     def __init__(self, response: Response) -> None:
         super().__init__("dry run")
@@ -54,12 +54,12 @@ class Acting:
         secret: bool = False,
         news: Callable[[Any], bool] = lambda value: True,
     ) -> Response:
-        """Do ``act`` and answer with its result.
+        """Call ``act`` and answer with its result.
 
         ``news`` returns False for a result that wakes neither waiting requests nor the tick.
 
-        The answer of a dry run is that of the real action, and nothing is stored. A ``secret``
-        answer is stored encrypted, and sent with ``Cache-Control: no-store``.
+        A dry run has the same answer as the real action, but stores nothing. A ``secret`` answer is
+        stored encrypted, and sent with ``Cache-Control: no-store``.
         """
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
@@ -160,7 +160,7 @@ async def acting(
     if_match: Annotated[str | None, Header(min_length=1)] = None,
     dry_run: DryRun = False,
 ) -> Acting:
-    """Return the ``Acting`` by which a route changes something.
+    """Return the ``Acting`` with which a route performs its change.
 
     Raises:
         BadInput: the body has a content type that this service does not read.

@@ -57,12 +57,12 @@ from brain.settings import Settings
 from brain.types.telemetry import Receipt
 
 _log = logging.getLogger("brain.api")
-#: A line for each request, with fields for programs.
+#: Logger of one line per request, with fields that programs can read.
 REQUESTS = logging.getLogger("brain.requests")
-#: Threads for telemetry (sign-in of tokens, large batches), for sign-ins by a code, and for all
-#: other requests; ``brain.db.engine`` has a connection for each of them, and some to spare.
+#: Numbers of threads: for telemetry (sign-in of tokens, large batches), for sign-ins by a code, and
+#: for all other requests. ``brain.db.engine`` has a connection for each thread, and a few more.
 _INGESTING, _SIGNING_IN, _THREADS = 16, 2, 24
-#: Seconds that the last commit of telemetry may take once the service has stopped.
+#: Most seconds that the service waits for its last commit of telemetry when it stops.
 _LAST_COMMIT_SECONDS = 1.0
 
 
@@ -84,10 +84,10 @@ def create_app(
 ) -> FastAPI:
     """Return the service's app, which uses ``stores``.
 
-    ``wake`` starts the next tick immediately, after a decision; ``measured`` informs the tick of
-    the jobs whose samples were stored. ``bell``, ``metrics`` and ``condition`` are shared with the
-    tick; the app makes its own where they are left out. ``submitters`` as in ``Health``.
-    ``provider`` gets spans of requests and of their transactions.
+    ``wake`` makes the next tick start immediately; ``measured`` tells the tick which jobs had
+    samples stored. The app shares ``bell``, ``metrics`` and ``condition`` with the tick, and
+    creates those that are None. ``submitters`` is the field of ``Health``. ``provider`` gets the
+    spans of requests and of their transactions.
     """
     metrics, bell, sparklines = metrics or Metrics(), bell or Bell(), Sparklines()
     condition = condition or ServiceCondition(metrics)
@@ -137,7 +137,7 @@ def _when_stored(
     metrics: Metrics,
     measured: Callable[[frozenset[str]], None],
 ) -> Callable[[Sequence[tuple[SampleBatch, Receipt]]], None]:
-    """Return the function that announces a commit of samples."""
+    """Return the function to call after each commit of samples; it rings the bell."""
 
     def tell(committed: Sequence[tuple[SampleBatch, Receipt]]) -> None:
         condition.mend("database")
@@ -193,7 +193,7 @@ def _assembled(context: Context, provider: TracerProvider | None) -> FastAPI:
 
 
 class _App(FastAPI):
-    """The application. It answers telemetry itself, because FastAPI's layers would cost more."""
+    """The application. It answers telemetry before FastAPI, whose layers take more time."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if telemetry.is_for(scope):
@@ -203,7 +203,7 @@ class _App(FastAPI):
 
 
 def _on_lost_stores(request: Request, lost: Exception) -> Response:
-    """Report lost stores in health, too, until a write succeeds again."""
+    """Answer with the problem, and mark the stores as lost until a write succeeds again."""
     assert isinstance(lost, Unavailable)
     note_lost(request.app.state.context, lost, problems.request_id_of(request))
     return problems.answer(lost, problems.request_id_of(request))
@@ -225,14 +225,14 @@ async def _watching(app: FastAPI) -> AsyncIterator[None]:
 
 class Outermost:
     """Gives each request an id, refuses foreign hosts and origins, adds headers, counts requests,
-    and answers for bugs.
+    and answers with a problem document if an unexpected exception occurs.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Forward a request to the app, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -270,7 +270,7 @@ class Outermost:
 
 
 def _note(scope: Scope, status: int, seconds: float) -> None:
-    """Log an answer when it begins."""
+    """Log a request once its answer begins; ``seconds`` have passed since the request arrived."""
     if not REQUESTS.isEnabledFor(logging.INFO):
         return
     method, path, client = scope["method"], scope["path"], scope.get("client")

@@ -1,4 +1,4 @@
-"""Authentication and authorisation: tokens, sessions, the table of routes and roles."""
+"""Authentication and authorisation: tokens, sessions, and the roles that may use each route."""
 
 import hashlib
 import secrets
@@ -14,17 +14,17 @@ from brain.ports import Stores, Transaction
 from brain.types.job import Job, JobId, JobState
 from brain.types.record import Principal, Role, Token
 
-#: Cookie of a browser's session; its value is the secret of a token of its own.
+#: Name of a browser session's cookie; its value is the secret of the session's token.
 COOKIE = "brain_session"
 SESSION_DAYS = 7.0
-#: Time within which a sign-in code may be used, once.
+#: A sign-in code is valid for this time, and for one use.
 CODE_LIFE = timedelta(minutes=10)
-#: Time for which an agent's token stays valid after its job ended by itself, because the last
-#: measurements and reports are still on their way.
+#: If a job was not cancelled, its agents' tokens stay valid for this time after its end, so that
+#: the last measurements and reports can arrive.
 AFTER_JOB = timedelta(minutes=10)
-#: Precision of ``last_used_at``, so that not every read request writes to the database.
+#: ``last_used_at`` is stored again only after this time, so that few read requests write.
 _USED_PRECISION = timedelta(minutes=1)
-#: Tokens that are kept in memory.
+#: Most tokens in the cache.
 _MOST_REMEMBERED = 50_000
 
 _ALL = frozenset(Role)
@@ -38,7 +38,7 @@ _SCALERS = frozenset({Role.SCALER})
 #: Routes that need no token.
 OPEN = frozenset({"GET /livez", "POST /api/v1/sign-in"})
 
-#: Roles that may use each route. A route that is not here is refused to all roles.
+#: Roles that may use each route. No role may use a route that is missing here.
 ACCESS: Mapping[str, frozenset[Role]] = {
     "GET /api/v1/jobs": _READERS | _SCALERS,
     "POST /api/v1/jobs": _SUBMITTERS,
@@ -115,7 +115,7 @@ def new_secret() -> str:
 
 
 def sha256(secret: str | bytes) -> str:
-    """Return the hash under which a secret is stored. Random tokens need no slow hash."""
+    """Return the SHA-256 of a secret, hexadecimal; random secrets need no slow hash."""
     data = secret.encode() if isinstance(secret, str) else secret
     return hashlib.sha256(data).hexdigest()
 
@@ -129,7 +129,7 @@ def mint(
     job: JobId | None = None,
     secret: str | None = None,
 ) -> tuple[Token, str]:
-    """Return a new token in the form in which it is stored, and its secret."""
+    """Return a new token as it is stored, and its secret; it expires after ``days`` if given."""
     secret = secret or new_secret()
     token = Token(
         id=str(uuid_utils.uuid7()),
@@ -144,15 +144,15 @@ def mint(
 
 
 def secret_in(request: Request) -> str | None:
-    """Return the secret of a request: its bearer token, else the session cookie."""
+    """Return a request's bearer token, else its session cookie; None if it has neither."""
     return bearer_in(request.headers.get("authorization", "")) or request.cookies.get(COOKIE)
 
 
 def check_same_origin(request: Request) -> None:
-    """Raise for a change that is authenticated by a session cookie, unless one of Brain's pages
-    sent it.
+    """Raise if a changing request is authenticated by a session cookie and was not sent by one of
+    Brain's pages.
 
-    An ``Origin`` of another page is refused before anybody is signed in.
+    ``check_names`` has already refused an ``Origin`` of another page.
 
     Raises:
         NotAllowed: there is neither an ``Origin`` nor ``Sec-Fetch-Site: same-origin``.
@@ -168,7 +168,7 @@ def check_same_origin(request: Request) -> None:
 
 
 def bearer_in(authorization: str) -> str:
-    """Return the token of an ``Authorization`` header; empty if there is none."""
+    """Return the bearer token of an ``Authorization`` header; an empty string if it has none."""
     scheme, _, credentials = authorization.partition(" ")
     return credentials.strip() if scheme.lower() == "bearer" else ""
 
@@ -177,8 +177,7 @@ def sign_in(stores: Stores, secret: str | None, now: datetime) -> Token:
     """Return the token of a secret, and record its use.
 
     Raises:
-        NotSignedIn: there is no secret, or it is unknown, revoked or expired, or ended with its
-            job.
+        NotSignedIn: the secret is missing, unknown, revoked or expired, or its job has ended.
     """
     token = check(stores, sha256(secret) if secret else "", now)
     if is_use_due(token, now):
@@ -187,12 +186,12 @@ def sign_in(stores: Stores, secret: str | None, now: datetime) -> Token:
 
 
 def principal_of(token: Token) -> Principal:
-    """Return the principal of a token."""
+    """Return the person or agent that a token stands for, with its role and job."""
     return Principal(name=token.name, role=token.role, job=token.job)
 
 
 def check(stores: Stores, hashed: str, now: datetime) -> Token:
-    """Return the token of a secret's hash; errors as of ``sign_in``."""
+    """Return the valid token of a secret's hash; errors as in ``sign_in``."""
     if not hashed:
         raise NotSignedIn(
             "this request needs a token; send `Authorization: Bearer brn_…` or sign in"
@@ -214,12 +213,13 @@ def check(stores: Stores, hashed: str, now: datetime) -> Token:
 
 
 def is_use_due(token: Token, now: datetime) -> bool:
-    """Return True if the use of a token now has to be stored."""
+    """True if the token's last stored use is old enough that a use at ``now`` must be stored."""
     return token.last_used_at is None or now - token.last_used_at > _USED_PRECISION
 
 
 class SignIns:
-    """Cached tokens, as they were at sign-in; their ends are checked when samples are stored.
+    """A cache of tokens at the time of their sign-in. ``TelemetryWriter`` checks if a token has
+    been revoked since.
 
     Safe to use from any thread.
     """
@@ -228,25 +228,25 @@ class SignIns:
         self._tokens: dict[str, Token] = {}
 
     def get(self, hashed: str, now: datetime) -> Token | None:
-        """Return the token of a secret's hash; None if it has to be read from the stores."""
+        """Return the token of a secret's hash; None if the caller must read it from the stores."""
         token = self._tokens.get(hashed)
         if token is None or (token.expires_at is not None and token.expires_at <= now):
             return None
         return token
 
     def keep(self, token: Token) -> None:
-        """Cache a token that is valid now."""
+        """Cache a valid token."""
         if len(self._tokens) >= _MOST_REMEMBERED:
             self._tokens.clear()
         self._tokens[token.sha256] = token
 
     def used(self, tokens: Iterable[Token], now: datetime) -> None:
-        """Record that the use of tokens was stored."""
+        """Record that the stores have ``now`` as the time of these tokens' last use."""
         for token in tokens:
             self.keep(replace(token, last_used_at=now))
 
     def forget(self, token: Token) -> None:
-        """Remove a token from the cache, so that it is read again."""
+        """Remove a token from the cache, so that the next sign-in reads the stores."""
         self._tokens.pop(token.sha256, None)
 
 
@@ -260,7 +260,7 @@ def _job_of(tx: Transaction, token: Token | None) -> Job | None:
 
 
 def _has_ended(job: Job, now: datetime) -> bool:
-    """Return True if a job can send nothing more: it was cancelled, or ended over
+    """True if a job's agents can no longer sign in: the job was cancelled, or ended more than
     ``AFTER_JOB`` ago.
     """
     if job.finished_at is None:
@@ -269,20 +269,20 @@ def _has_ended(job: Job, now: datetime) -> bool:
 
 
 def sign_in_code(name: str) -> str:
-    """Return a one-time code for a person; the code ends with the person's name."""
+    """Return a new sign-in code for a person; the code contains the person's name."""
     return f"{new_secret()}.{name}"
 
 
 def name_in(code: str) -> str:
-    """Return the name of the person that a code was made for."""
+    """Return the person's name in a sign-in code; ``browser`` if the code contains none."""
     return code.partition(".")[2] or "browser"
 
 
 def check_route(principal: Principal, route: str) -> None:
-    """Raise for a role that may not use this route.
+    """Raise if the principal's role may not use this route.
 
     Raises:
-        NotAllowed: the message names the roles that may.
+        NotAllowed: the message names the roles that may use the route.
     """
     allowed = ACCESS.get(route, frozenset())
     if principal.role not in allowed:
@@ -297,7 +297,7 @@ def check_job(principal: Principal, job: Job, *, acting: bool) -> None:
     """Raise for an agent of another job, and for a submitter who acts on another person's job.
 
     Raises:
-        NotAllowed: the message names the right that is needed.
+        NotAllowed: the message names the required permission.
     """
     if principal.role is Role.AGENT and principal.job != job.id:
         raise NotAllowed(

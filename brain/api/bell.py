@@ -1,4 +1,4 @@
-"""The bell that wakes the waiting tasks of a process, whichever thread rings it."""
+"""The bell of a process, which any thread may ring to wake waiting tasks."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -7,26 +7,26 @@ from threading import Lock
 
 
 class Bell:
-    """The bell of a process, which wakes its waiting tasks. Any thread may ring it."""
+    """Wakes the waiting tasks of a process. Any thread may call its methods."""
 
     def __init__(self) -> None:
         self._listeners: dict[object, Callable[[], None]] = {}
-        #: Listeners that are also woken by samples.
+        #: Listeners that stored samples wake, too.
         self._measuring: dict[object, Callable[[], None]] = {}
-        #: Those who write to streams the frames that one task reads for all.
+        #: Listeners that write new frames to all streams.
         self._following: dict[object, Callable[[], None]] = {}
         self._counting = Lock()
-        #: Number of rings for commits, without those for samples.
+        #: Number of rings for commits other than samples.
         self.rings = 0
         #: True once the service stops; every waiter then returns.
         self.closed = False
-        #: Grows whenever a token was revoked.
+        #: Number of revocations of tokens in this process.
         self.revocations = 0
-        #: Jobs of which samples were stored since ``take_measured`` was last called.
+        #: Jobs whose samples were stored since the last call of ``take_measured``.
         self._measured: set[str] = set()
 
     def ring(self, *, measured: frozenset[str] = frozenset()) -> None:
-        """Wake all listeners, or those for samples if jobs were ``measured``."""
+        """Wake all listeners; if samples of jobs were ``measured``, wake only those for samples."""
         if not measured:
             with self._counting:
                 self.rings += 1
@@ -42,25 +42,25 @@ class Bell:
             wake()
 
     def publish(self) -> None:
-        """Wake all streams, because frames are ready for them."""
+        """Wake the streams, because new frames are ready."""
         for wake in list(self._following.values()):
             wake()
 
     def revoked(self) -> None:
-        """Wake all listeners, so that they check their tokens."""
+        """Wake all listeners and streams, so that they check their tokens."""
         self.revocations += 1
         self.ring()
         self.publish()
 
     def close(self) -> None:
-        """Wake all listeners for the last time."""
+        """Set ``closed`` and wake all listeners for the last time."""
         self.closed = True
         self.ring()
         self.publish()
 
     def take_measured(self) -> frozenset[str]:
-        """Return the jobs whose samples were stored since the last call; only one caller may use
-        this.
+        """Return the jobs whose samples were stored since the last call. Only one task of a process
+        may call this.
         """
         with self._counting:
             taken, self._measured = self._measured, set()
@@ -68,18 +68,14 @@ class Bell:
 
     @contextmanager
     def listening(self, *, samples: bool = False) -> Iterator[asyncio.Event]:
-        """Within the block each ring sets the event; with ``samples``, rings for samples do,
-        too.
-        """
+        """Within the block, each ring sets the event, except (without ``samples``) for samples."""
         heard, more = asyncio.Event(), [self._measuring] if samples else []
         with self._heard_by(heard.set, self._listeners, *more):
             yield heard
 
     @contextmanager
     def following(self, act: Callable[[], None]) -> Iterator[None]:
-        """Within the block, ``act`` runs on the event loop whenever frames are ready for
-        streams.
-        """
+        """Within the block, the event loop calls ``act`` whenever streams have new frames."""
         with self._heard_by(act, self._following):
             yield
 

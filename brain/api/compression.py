@@ -1,7 +1,7 @@
 """Compression of answers: zstd if the client accepts it, else gzip.
 
-Whole answers are compressed as they are sent, files of the dashboard once, streams of events chunk
-by chunk, so that nothing waits in a buffer.
+Complete answers are compressed when they are sent, and files of the dashboard once. Streams of
+events are compressed chunk by chunk, so that no event waits in a buffer.
 """
 
 import zlib
@@ -13,13 +13,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Answers below this many bytes are not compressed: their headers are as long.
+#: Shorter answers are not compressed, because their headers are as long.
 _LEAST_BYTES = 1024
-#: An answer above this many bytes is compressed in a thread, because it would delay other requests.
+#: Answers above this many bytes are compressed in a thread, so that other requests need not wait.
 _LARGE_BYTES = 64 * 1024
 _TEXT = ("text/", "application/json", "application/problem+json", "image/svg+xml")
 _TEXT_FILES = (".html", ".js", ".css", ".svg", ".json", ".txt", ".map")
-#: Chunks of streams whose compressed form is cached, because all streams send the same chunks.
+#: Number of stream chunks whose compressed form is cached, because all streams send the same ones.
 _CHUNKS = 16
 
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
@@ -30,7 +30,7 @@ def _gzipped(data: bytes, level: int) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-#: Encodings by preference: for answers compressed as they are sent, and for cached files.
+#: Compressors by encoding, the preferred first: fast ones for answers, and strong ones for files.
 _QUICKLY: Mapping[str, Callable[[bytes], bytes]] = {
     "zstd": lambda data: zstandard.ZstdCompressor(level=1).compress(data),
     "gzip": lambda data: _gzipped(data, 1),
@@ -64,12 +64,12 @@ def is_text_file(name: str) -> bool:
 
 @lru_cache(maxsize=128)
 def compressed_well(data: bytes, encoding: str) -> bytes:
-    """Return a file's bytes in an encoding, compressed as far as possible; the result is cached."""
+    """Return a file's content in an encoding, at a high compression level; the result is cached."""
     return _WELL[encoding](data)
 
 
 class GzipStream:
-    """A gzip stream of chunks, each readable as soon as it arrives."""
+    """A gzip stream of chunks; the client can read each chunk as soon as it arrives."""
 
     def __init__(self) -> None:
         self._checksum = self._length = 0
@@ -81,18 +81,18 @@ class GzipStream:
         return head + _deflated(chunk)
 
     def repeated(self, chunk: bytes) -> bytes:
-        """Return a chunk (not the first) compressed for any stream; call ``count`` if it is
-        sent.
+        """Return a chunk in a compressed form that all streams share; it must not be the first
+        chunk of this stream. Call ``count`` once it is sent.
         """
         return _deflated(chunk)
 
     def count(self, chunk: bytes) -> None:
-        """Account for a chunk that was sent."""
+        """Add a sent chunk of ``repeated`` to the stream's checksum and length."""
         self._checksum = zlib.crc32(chunk, self._checksum)
         self._length += len(chunk)
 
     def end(self) -> bytes:
-        """Return the end of the stream."""
+        """Return the last bytes of the stream, with its checksum and length."""
         ends = self._checksum.to_bytes(4, "little") + (self._length & 0xFFFFFFFF).to_bytes(
             4, "little"
         )
@@ -102,7 +102,7 @@ class GzipStream:
 async def gzipped_stream(
     chunks: AsyncIterator[bytes], stream: GzipStream | None = None
 ) -> AsyncIterator[bytes]:
-    """Return a gzip stream of ``chunks``, to which other code may add chunks through ``stream``."""
+    """Yield ``chunks`` as a gzip stream; other code may add chunks through ``stream``."""
     stream = stream or GzipStream()
     async for chunk in chunks:
         yield stream.packed(chunk)
@@ -111,21 +111,19 @@ async def gzipped_stream(
 
 @lru_cache(maxsize=_CHUNKS)
 def _deflated(chunk: bytes) -> bytes:
-    """Return a chunk compressed independently of other chunks, so that every stream can send it."""
+    """Return a chunk compressed independently of other chunks, so that all streams can send it."""
     packer = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
     return packer.compress(chunk) + packer.flush(zlib.Z_FULL_FLUSH)
 
 
 class Compressing:
-    """Compresses complete text answers for clients that accept compression, except answers with
-    secrets.
-    """
+    """Compresses complete text answers without secrets, for clients that accept compression."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request, with a compressed body if the client accepts it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -164,7 +162,7 @@ async def _compressed(start: Message, body: Message, encoding: str | None) -> Me
 
 
 def _is_compressible(start: Message) -> bool:
-    """Return True for whole texts that are neither encoded nor secret; a stream has no length."""
+    """True for a complete text that is neither encoded nor secret; streams have no length."""
     headers = Headers(raw=start["headers"])
     return (
         headers.get("content-type", "").startswith(_TEXT)

@@ -1,4 +1,4 @@
-"""Dependencies of routes: the app's context, the principal, a job of the path, and bodies."""
+"""Dependencies of routes: the app's context, the principal, the path's job, and the body."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ _log = logging.getLogger("brain.api")
 
 T = TypeVar("T")
 
-#: Part of the time between two checks of a long answer's token after which the next is prepared.
+#: The next check of a long answer's token starts after this share of the time between two checks.
 _AHEAD = 0.6
 #: Methods that change nothing.
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -61,9 +61,9 @@ class Context:
     metrics: Metrics
     condition: ServiceCondition
     started_at: datetime
-    #: As in ``Health``.
+    #: The field of ``Health``.
     submitters: str
-    #: Lets the tick begin at once instead of after its pause.
+    #: Makes the tick start immediately instead of after its pause.
     wake: Callable[[], None]
     #: Tells the tick which jobs had samples stored.
     measured: Callable[[frozenset[str]], None]
@@ -75,17 +75,17 @@ class Context:
     heads: KnownHeads
     #: Writer of telemetry.
     writer: TelemetryWriter
-    #: Threads for telemetry alone, so that a flood of it leaves threads for other requests.
+    #: Threads for telemetry, so that many telemetry requests leave threads for other requests.
     telemetry_threads: CapacityLimiter
-    #: Threads for sign-ins by a code: each waits for its turn to write, and any client may try one.
+    #: Threads for sign-ins by a code. These wait for other writers, and need no token.
     sign_in_threads: CapacityLimiter
-    #: Seconds on a monotonic clock.
+    #: Returns the seconds on a monotonic clock.
     monotonic: Callable[[], float]
     #: Request rates of clients.
     rates: limits.RequestRates
-    #: Budget of bodies in memory.
+    #: Budget of bytes for request bodies in memory.
     bodies: limits.BodyBudget
-    #: Names that a ``Host`` header may have.
+    #: Accepted names in a ``Host`` header.
     hosts: frozenset[str]
 
 
@@ -103,7 +103,7 @@ async def principal_of(request: Request, here: Here) -> Principal:
 
     Raises:
         NotSignedIn, NotAllowed: as in ``auth``.
-        Overloaded: this token is used too often.
+        Overloaded: the requests with this token exceed its rate.
     """
     secret, route = auth.secret_in(request), route_of(request)
     key = auth.sha256(secret or "")
@@ -123,14 +123,14 @@ async def principal_of(request: Request, here: Here) -> Principal:
 
 
 def route_of(request: Request) -> str:
-    """Return the route in the form that the table of roles uses."""
+    """Return the method and path of the route, as in ``auth.ACCESS``."""
     return f"{request.method} {request.scope['route'].path}"
 
 
 def address_of(request: Request) -> str:
-    """Return the address by which a request is counted.
+    """Return the client's address or network, for which requests are counted.
 
-    Behind a trusted proxy it is the address that the proxy reports.
+    Behind a trusted proxy, the client's address is the one that the proxy reports.
     """
     return limits.source_of(request.client.host) if request.client else ""
 
@@ -139,22 +139,23 @@ Who = Annotated[Principal, Depends(principal_of)]
 
 
 class TokenMonitor:
-    """The sign-in of a request with a long answer, which ends when the token does.
+    """Checks the token of a request with a long answer, which must end with the token's validity.
 
-    The token is checked again after each revocation here, and every ``heartbeat_seconds`` for
-    revocations by another service, for expiry, and for the end of an agent's job.
+    The token is checked after each revocation in this process. Every ``heartbeat_seconds`` it is
+    checked for revocation by another process, for expiry, and for the end of an agent's job.
     """
 
     def __init__(self, here: Context, token: Token, *, revocations: int) -> None:
-        """``revocations`` is the number of revocations before the token was read."""
+        """``revocations`` is the bell's number of revocations before the token was read."""
         self._here, self._token = here, token
         self._looked = (revocations, here.monotonic())
 
     def check(self) -> None:
-        """Do nothing while the token is valid.
+        """Raise if the token is no longer valid.
 
         Raises:
-            NotSignedIn: the token is no longer valid.
+            NotSignedIn: the token was revoked or has expired, or its job has ended.
+            Unavailable: the stores cannot be read.
         """
         if not self.due():
             return
@@ -164,7 +165,7 @@ class TokenMonitor:
         self._looked = (look.revocations, look.at)
 
     async def ended(self) -> bool:
-        """True if the sign-in is over; False while the stores cannot tell."""
+        """True if the token is no longer valid; False if the stores cannot be read."""
         if not self.due():
             return False
         try:
@@ -179,10 +180,10 @@ class TokenMonitor:
         return False
 
     def is_behind(self) -> bool:
-        """Return True if ``ended`` must be called before more is sent; only on the event loop.
+        """True if ``ended`` must be called before more data is sent; use only on the event loop.
 
-        When half of the time until a check has passed, a check of all tokens starts in the
-        background, so that long answers rarely wait for it.
+        Some time before a check is due, a check of all tokens starts in the background, so that
+        long answers rarely wait for one.
         """
         watch, id, (count, at) = self._here.watch, self._token.id, self._looked
         age, seconds = self._here.monotonic() - at, self._here.settings.heartbeat_seconds
@@ -199,7 +200,7 @@ class TokenMonitor:
         return True
 
     def due(self) -> bool:
-        """Return True if the token must be checked before more is sent."""
+        """True if the token must be checked before more data is sent."""
         count, at = self._looked
         age = self._here.monotonic() - at
         return self._here.bell.revocations != count or age >= (
@@ -212,7 +213,7 @@ class TokenMonitor:
 
 
 async def token_of(request: Request, here: Here, who: Who) -> AsyncIterator[TokenMonitor]:
-    """Yield the monitor of this request's sign-in, until the answer is over."""
+    """Yield the monitor of this request's token until the answer is complete."""
     token: Token = request.state.token
     with here.watch.watching(token.id):
         yield TokenMonitor(here, token, revocations=request.state.revocations)
@@ -228,7 +229,7 @@ PageSize = Annotated[int, Query(ge=1, le=500)]
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A request about one job: its principal, and the job's name in the path, resolved once."""
+    """A request about one job: its principal, and the job's id or name in the path."""
 
     here: Context
     who: Principal
@@ -239,8 +240,8 @@ class JobRequest:
         """Return the job of the path.
 
         Raises:
-            UnknownJob: there is no such job.
-            NotAllowed: the principal has no right to the job.
+            UnknownJob: no job has this id or name.
+            NotAllowed: the principal may not use the job.
         """
         try:
             job = tx.jobs.get(self.name, self.project)
@@ -250,9 +251,9 @@ class JobRequest:
         return job
 
     def _elsewhere(self, tx: Transaction) -> str:
-        """Return the remedy for a job name that the project does not have.
+        """Return the remedy for an unknown job name: other projects that have a job of this name.
 
-        An agent learns nothing of other projects.
+        The remedy for an agent names no other projects.
         """
         others = tx.jobs.projects(self.name) if self.who.role is not Role.AGENT else ()
         if not others:
@@ -263,7 +264,7 @@ class JobRequest:
         )
 
     def read(self, act: Callable[[Transaction, Job], object], *, status: int = 200) -> Response:
-        """Answer with the result of ``act`` on the job."""
+        """Answer with the result of ``act`` on the job, in a read-only transaction."""
         with self.here.stores.transaction(read_only=True) as tx:
             return answer(act(tx, self.job(tx)), status=status)
 
@@ -277,8 +278,7 @@ AboutJob = Annotated[JobRequest, Depends(asking)]
 
 
 async def body_of(request: Request, here: Here, who: Who) -> AsyncIterator[bytes]:
-    """Yield the request's body, which counts towards the memory budget until the request is
-    answered.
+    """Yield the request's body, whose bytes use the memory budget until the request is answered.
 
     Raises:
         TooLarge, TooSlow, Overloaded: a limit is reached; the message names it.
@@ -290,7 +290,7 @@ async def body_of(request: Request, here: Here, who: Who) -> AsyncIterator[bytes
 
 
 async def open_body_of(request: Request, here: Here) -> bytes:
-    """Yield the body of a request that needs no token; errors as in ``body_of``."""
+    """Return the body of a request that needs no token; errors as in ``body_of``."""
     here.rates.open(address_of(request), now=here.monotonic())
     return await read_body(here, *_sent(request), "open_body_bytes", lambda count: None)
 
@@ -308,7 +308,8 @@ async def read_body(
     *,
     whole: bool = False,
 ) -> bytes:
-    """Read a body of ``declared`` length within the setting ``limit``; errors as in ``body_of``.
+    """Read a body of ``declared`` length, at most that of the setting ``limit``; errors as in
+    ``body_of``.
 
     A ``whole`` body has arrived already and needs no timer.
     """
@@ -346,14 +347,14 @@ OpenBody = Annotated[bytes, Depends(open_body_of)]
 
 
 def note_lost(here: Context, lost: Unavailable, request_id: str) -> None:
-    """Mark the stores as lost in the service's health, too, until a write succeeds again."""
+    """Mark the stores as lost in the service's health until a write succeeds again."""
     if not here.condition.is_degraded("database"):
         _log.warning("%s", lost.in_full, extra={"request_id": request_id})
     here.condition.worsen("database", f"Brain accepts no samples now: {lost}")
 
 
 def answer(value: object, *, status: int = 200, etag: str | None = None) -> Response:
-    """Return ``value`` as an HTTP response written by ``brain.wire``; status 204 has no body."""
+    """Return an HTTP response with ``value`` as JSON; a response with status 204 has no body."""
     headers = {} if etag is None else {"ETag": f'"{etag}"'}
     if status == 204:
         return Response(status_code=204, headers=headers)
@@ -361,7 +362,7 @@ def answer(value: object, *, status: int = 200, etag: str | None = None) -> Resp
 
 
 def json_body(body: bytes) -> object:
-    """Return the body as plain values; an empty body is an empty object.
+    """Return the parsed JSON of the body; an empty body counts as an empty object.
 
     Raises:
         BadInput: the body is not JSON.
@@ -370,11 +371,11 @@ def json_body(body: bytes) -> object:
 
 
 def asked(body: bytes, kind: type[T], who: Principal | None = None) -> T:
-    """Return the request in a body. Unknown fields from a scaler are ignored, because the scaler
+    """Return the body as a ``kind``. Unknown fields from a scaler are ignored, because the scaler
     may be newer.
 
     Raises:
-        UnknownField: any other client sent an unknown field; the message names the nearest one.
+        UnknownField: another client sent an unknown field; the message names the nearest known one.
         BadInput: the body is not JSON, or a field is missing or of another type.
     """
     lenient = who is not None and who.role is Role.SCALER
