@@ -1,8 +1,8 @@
 """Long polls and event streams, which wait for the ``Bell`` of this process.
 
-A committed change rings the bell; ``watch`` rings it for commits of other processes. Waiting uses
-no thread: the waiter sleeps on the event loop and reads in the thread pool only after a ring. One
-task reads for all streams, at most once a second.
+A committed change rings the bell; ``watch`` rings it for commits of other processes. A waiting
+request uses no thread: its task waits on the event loop, and reads in the thread pool only after a
+ring. One task reads for all streams, at most once a second.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ from brain.types.record import Event
 
 T = TypeVar("T")
 
-#: Seconds between flushes of all streams: a busy cluster costs a browser one update per second.
+#: Seconds between updates of all streams, so that a browser gets at most one per second.
 COALESCE_SECONDS = 1.0
-#: Seconds between checks of rows without events: rows change with time, or in other processes.
+#: Seconds between checks of rows that change without an event: with time, or in other processes.
 SWEEP_SECONDS = 10.0
 #: Seconds between checks for commits of other processes.
 WATCH_SECONDS = 1.0
-#: Events that are held for streams; a stream further behind reads from the stores.
+#: Number of events in memory for streams; a stream that needs older ones reads the stores.
 _HELD = 2000
-#: Frames without an id that are held; a stream further behind ends, and begins anew.
+#: Number of frames without an id in memory; a stream that needs older ones ends and reconnects.
 _HELD_PASSING = 60
 
 
@@ -52,7 +52,7 @@ class _Held:
     frames: tuple[tuple[int, bytes], ...] = ()
 
     def with_news(self, news: Sequence[Event]) -> "_Held":
-        """Return these frames and those of ``news``, without the oldest ones."""
+        """Return these frames and those of ``news``; only the newest ``_HELD`` are kept."""
         if not news:
             return self
         frames = (*self.frames, *((event.id, _frame(event)) for event in news))
@@ -81,23 +81,23 @@ class Feed:
         # Replaced, never changed, so that readers need no lock.
         self._held: _Held | None = None
         self._rung = -1
-        #: Frames without an id, with their numbers.
+        #: Newest frames without an id, each with its number.
         self._passing: deque[tuple[int, bytes]] = deque(maxlen=_HELD_PASSING)
-        #: Jobs of read events, whose rows are checked next.
+        #: Jobs with new events, whose rows are checked next.
         self._touched: set[str] = set()
-        #: Jobs that were measured and not announced yet.
+        #: Jobs with new samples that streams have not been told of yet.
         self._measured: frozenset[str] = frozenset()
         self._swept_at = time.monotonic()
         self._publisher: asyncio.Task[None] | None = None
-        #: The streams.
+        #: Delivers frames to all open streams.
         self.fanout = Fanout(bell, self.bunch)
-        #: Ends when the present streams' beginning is known.
+        #: Done once the lists' state at the beginning of the present streams is read.
         self._begun: asyncio.Task[None]
         self._followers = 0
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[asyncio.Task[None]]:
-        """Within the block, one task reads for all streams."""
+        """Within the block, one task reads for all streams; yield this task."""
         if self._publisher is None or self._publisher.done():
             # Earlier measurements concern none of the present streams.
             self._bell.take_measured()
@@ -132,9 +132,9 @@ class Feed:
         return held.last
 
     def catch_up(self) -> None:
-        """Read new events and rows, and wake the streams if there are any of these.
+        """Read new events, rows and lists; wake the streams if there are new frames.
 
-        Stores that cannot be read give no news; requests that write get the error.
+        An error of the stores is ignored here; requests that write report it.
         """
         before, told = self._held, self.told
         with suppress(Unavailable), self._reading:
@@ -177,7 +177,7 @@ class Feed:
     def bunch(self, place: Place, found: Sequence[tuple[int, bytes]] | None = None) -> Bunch | None:
         """Return the frames after a position; None if some are no longer in memory.
 
-        ``found`` are events that were read from the stores because they are no longer held.
+        ``found`` are events that were read from the stores because memory no longer has them.
         """
         after, told = place
         found, passing = self.after(after) if found is None else found, self.passing(told)
@@ -229,7 +229,7 @@ class Feed:
         return held.with_news(news)
 
     def _tell_changes(self) -> None:
-        """Hold frames for jobs that were measured, and for rows and lists that differ."""
+        """Add frames for jobs with new samples, and for changed rows and lists."""
         now = time.monotonic()
         self._measured |= self._bell.take_measured()
         is_sweep = now - self._swept_at >= self._sweep_seconds
@@ -251,8 +251,8 @@ class Feed:
 
 
 async def poll(bell: Bell, read: Callable[[], T], done: Callable[[T], bool], wait: float) -> T:
-    """Read until ``done``, the end of the wait, or the stop of the service; return the last
-    result.
+    """Call ``read`` after each ring until ``done`` accepts its result, ``wait`` seconds have
+    passed, or the service stops; return the last result.
     """
     deadline = time.monotonic() + wait
     with bell.listening() as heard:
@@ -282,7 +282,7 @@ async def watch(bell: Bell, stores: Stores) -> None:
 
 
 def last_event_id(stores: Stores) -> int:
-    """Return the newest event's id."""
+    """Return the newest event's id; 0 if there is no event."""
     with stores.transaction(read_only=True) as tx:
         return tx.events.last_id()
 
@@ -296,13 +296,15 @@ async def stream(
     ended: Callable[[], Awaitable[bool]],
     connected: Connected | None = None,
 ) -> AsyncIterator[bytes]:
-    """Yield server-sent events after ``after``, in at most one bunch per second.
+    """Yield server-sent events with ids above ``after``, in at most one bunch per second.
 
-    Each event is ``id`` and ``data`` (an ``Event`` as JSON). ``event: measured`` names jobs with
-    new samples, ``event: jobs`` has the changed fields of rows in the list of jobs, and ``event:
-    changed`` names other lists that changed; none of these has an id, because none is repeated
-    after a reconnect. ``ended`` is called after every wait; the stream ends if it returns True, or
-    if the client is so far behind that changes of rows are no longer in memory. With ``connected``,
+    Each event has an ``id`` and ``data`` (an ``Event`` as JSON). Three other kinds of frames have
+    no id, because they are not repeated after a reconnect: ``event: measured`` names jobs with new
+    samples, ``event: jobs`` has the changed fields of rows in the list of jobs, and ``event:
+    changed`` names other lists that changed.
+
+    The stream ends if ``ended``, which is called after every wait, returns True. It also ends if
+    the client is so far behind that changes of rows are no longer in memory. With ``connected``,
     most bunches are written directly to the connection while this function waits, and are not
     yielded.
     """
@@ -336,7 +338,7 @@ def _measured(jobs: Sequence[str]) -> bytes:
 
 
 async def _gathered(bell: Bell, heard: asyncio.Event) -> bool:
-    """Wait for further news, unless the service stops; return True if there are any."""
+    """Wait until the next update is due, or the service stops; return True if the bell rang."""
     deadline, rang = time.monotonic() + COALESCE_SECONDS, heard.is_set()
     while not bell.closed and (left := deadline - time.monotonic()) > 0:
         heard.clear()

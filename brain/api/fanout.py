@@ -1,8 +1,8 @@
 """Delivery of frames to all open streams together.
 
-Streams at the same position of the feed get the same bytes, which are built once, and one callback
-writes them to every connection. A stream's own task wakes only for other work: to check its
-sign-in, to read older events, to wait for a client that does not read, to send a heartbeat.
+Streams at the same position of the feed get the same bytes, which are built once. One callback
+writes these bytes to every connection. A stream's own task wakes only for other work: to check its
+token, to read older events, to wait for a client that does not read, or to send a heartbeat.
 """
 
 import asyncio
@@ -14,38 +14,38 @@ from dataclasses import dataclass, field
 from brain.api.bell import Bell
 from brain.api.compression import GzipStream
 
-#: Writes a part of an answer's body at once; False if it has to wait for its client.
+#: Writes a part of an answer's body; returns False if it must wait until the client reads.
 Write = Callable[[bytes], bool]
-#: Place of a stream: the id of its last event, and the number of its last frame without an id.
+#: A stream's position: the id of its last event, and the number of its last frame without an id.
 Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The objects that allow writing to a stream without its task."""
+    """Functions with which the callback writes to a stream without its task."""
 
     write: Write
-    #: True once the sign-in of the stream has to be checked before it gets more.
+    #: Returns True if the stream's token must be checked before more frames are sent.
     due: Callable[[], bool]
-    #: Packs the stream; None for a plain one.
+    #: Compresses the stream; None if it is not compressed.
     gzip: GzipStream | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Follower:
-    """A stream: its position in the feed, and the way to wake its task."""
+    """A stream: its position in the feed, and the event that wakes its task."""
 
     place: Place
     connected: Connected | None = None
-    #: Set when its task has to look at the feed.
+    #: Set when the stream's task must read the feed.
     heard: asyncio.Event = field(default_factory=asyncio.Event)
-    #: True while its task waits, so that nothing of it is on its way to the client.
+    #: True while the stream's task waits, so that it is not sending anything.
     waits: bool = False
-    #: Seconds on the monotonic clock of its last frame.
+    #: Time of the last frame, in seconds on the monotonic clock.
     wrote_at: float = field(default_factory=time.monotonic)
 
     async def wait(self, heartbeat_seconds: float) -> bool:
-        """Wait until the task has work; return False after ``heartbeat_seconds`` without any."""
+        """Wait until the task has work; return False once a heartbeat must be sent."""
         self.waits = True
         try:
             while (left := self.wrote_at + heartbeat_seconds - time.monotonic()) > 0:
@@ -68,14 +68,14 @@ class Fanout:
     """The streams of a process; used only on the event loop."""
 
     def __init__(self, bell: Bell, bunch: Callable[[Place], Bunch | None]) -> None:
-        """``bunch`` returns the frames behind a place; None if not all of them are held."""
+        """``bunch`` returns the frames after a position; None if memory no longer has all."""
         self._bell, self._bunch = bell, bunch
         self._followers: dict[Follower, None] = {}
         self._listening = ExitStack()
 
     @contextmanager
     def joined(self, follower: Follower) -> Iterator[None]:
-        """Within the block, a stream gets new frames, or its task is woken for them."""
+        """Within the block, new frames are written to a stream, or its task is woken."""
         if not self._followers:
             self._listening.enter_context(self._bell.following(self.deliver))
         self._followers[follower] = None
@@ -87,7 +87,7 @@ class Fanout:
                 self._listening.close()
 
     def deliver(self) -> None:
-        """Write to each stream what it has not received yet, or wake its task."""
+        """Write to each stream the frames that it has not received yet, or wake its task."""
         if self._bell.closed:
             self.wake()
             return
@@ -110,15 +110,13 @@ class Fanout:
 
 
 def _takes(follower: Follower) -> bool:
-    """Return True if a stream can be written to now. Else its task has to write, and no bunch is
-    made for the place of a client that does not read.
-    """
+    """True if the callback may write to a stream now; otherwise the stream's task must write."""
     to = follower.connected
     return to is not None and follower.waits and not to.due()
 
 
 def _delivered(follower: Follower, bunch: Bunch, plain: bytes, now: float) -> bool:
-    """Write a bunch to a stream that takes it; return False if its task has to."""
+    """Write a bunch to a stream; return False if the stream's task must write it."""
     to = follower.connected
     if to is None:
         return False
@@ -133,12 +131,12 @@ def _delivered(follower: Follower, bunch: Bunch, plain: bytes, now: float) -> bo
 
 
 def framed(chunk: bytes) -> bytes:
-    """Return a chunk as HTTP/1.1 sends it."""
+    """Return a chunk in the chunked transfer coding of HTTP/1.1."""
     return b"%x\r\n%b\r\n" % (len(chunk), chunk)
 
 
 async def heard_within(heard: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event; return False after this many seconds without it."""
+    """Wait for an event; return False if it is not set within ``seconds``."""
     try:
         # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the event.
         async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""Files that a document names (``fromFile``); they must be inside the job's own directory."""
+"""Reads files that a job document names (``fromFile``); they must be in the job's directory."""
 
 import os
 from pathlib import Path
@@ -6,31 +6,31 @@ from pathlib import Path
 from brain.errors import BadInput
 from brain.types.document import JobDocument
 
-#: Longest value of an environment variable that Linux takes (MAX_ARG_STRLEN).
+#: Most bytes of an environment variable on Linux (MAX_ARG_STRLEN).
 _MOST_BYTES = 128 * 1024
 
 
 def directory_of(document: JobDocument) -> Path:
-    """Return the directory in which a job of this machine runs."""
+    """Return the directory in which a job on this machine runs."""
     return Path(document.directory) if document.directory else Path.home()
 
 
 def check_below(directory: Path, path: str, *, field: str) -> None:
-    """Raise for a path outside the job's directory, to which a relative path is resolved.
+    """Raise for a path outside the job's directory; a relative path starts in this directory.
 
     Raises:
-        BadInput: the path leads out of the directory.
+        BadInput: the path is outside the directory.
     """
     if not Path(os.path.normpath(directory / path)).is_relative_to(os.path.normpath(directory)):
         raise _elsewhere(directory, path, field)
 
 
 def read_below(directory: Path, path: str, *, barred: Path, field: str) -> str:
-    """Read a file beneath ``directory``, without the newline at its end.
+    """Return the content of a file below ``directory``, without the newline at its end.
 
-    The service may read more files than the submitter, who can put links in the directory. So the
-    check uses the path that the kernel reports for the open file. ``barred`` is the service's state
-    directory, of which nothing is read.
+    The service may read more files than the submitter, who can create links in the directory. So
+    the check uses the path that the kernel reports for the open file. ``barred`` is the service's
+    state directory, whose files are refused.
 
     Raises:
         BadInput: the file is missing, is not text, is too long, or lies outside ``directory``.

@@ -1,8 +1,8 @@
-"""The filter grammar that REST, ``--filter`` of the command line and the UI's URL share.
+"""The grammar of filters in REST, in the command line's ``--filter`` and in the UI's URL.
 
-    filter = term *(" " term)              all terms must hold
-    term   = key ":" value *("," value)    one of the values, whatever their case
-           | word                          part of the name or id, whatever its case
+    filter = term *(" " term)              all terms must match
+    term   = key ":" value *("," value)    one of the values, ignoring case
+           | word                          a part of the name or id, ignoring case
 
 ``state:Running,Queued project:vision owner:me digits``. Quotes keep spaces together:
 ``owner:"Ada L."``; ``me`` is the principal of the request. An unknown key or state is refused.
@@ -16,7 +16,7 @@ from brain.errors import BadInput
 from brain.spelling import meant
 from brain.types.job import Job, JobState
 
-#: Keys of a list, each with its allowed values; None allows any value.
+#: Keys by which a list can be filtered, each with its allowed values; None allows any value.
 Keys = Mapping[str, frozenset[str] | None]
 
 
@@ -31,13 +31,13 @@ JOB_KEYS: Keys = {
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A parsed filter; everything in it is lower case."""
+    """A parsed filter; all its text is lower case."""
 
     values: Mapping[str, frozenset[str]] = field(default_factory=dict)
     words: tuple[str, ...] = ()
 
     def matches(self, row: Mapping[str, str], text: str) -> bool:
-        """Return True if a row with these values, and ``text`` for words, passes."""
+        """True if a row matches: ``row`` has its values by key, and ``text`` contains all words."""
         return all(row[key].lower() in some for key, some in self.values.items()) and all(
             word in text.lower() for word in self.words
         )
@@ -81,7 +81,9 @@ def parse_filter(text: str, keys: Keys, *, me: str = "") -> Filter:
 
 
 def job_matches(job: Job, wanted: Filter, default_mode: str) -> bool:
-    """True if a filter of ``JOB_KEYS`` passes a job; ``default_mode`` is the service's."""
+    """True if a job matches a filter of ``JOB_KEYS``; ``default_mode`` is the policy mode of jobs
+    that name none.
+    """
     document = job.document
     row = {
         "state": job.state,

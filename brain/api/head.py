@@ -1,14 +1,14 @@
-"""HEAD requests: every route that has GET answers them with the head of GET's answer."""
+"""Answers HEAD requests on every route with GET: the answer has the same head and no body."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class _EnoughError(Exception):
-    """Ends the work on an answer once its head was sent."""
+    """Ends the work on an answer after its head was sent."""
 
 
 class AnsweringHead:
-    """Answers HEAD as GET, without the body; a stream ends before its first bytes."""
+    """Answers HEAD like GET, without the body; a stream ends before its first bytes."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

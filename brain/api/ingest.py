@@ -1,9 +1,9 @@
-"""Intake of telemetry: from bytes to samples that may be stored, each judged on its own.
+"""Parses telemetry requests, and checks each sample separately.
 
-The module is pure: clock and refused jobs are arguments, and ``routes/telemetry.py`` commits the
-result, so that a fault of the database is never taken for a fault of a sample. A batch is one JSON
+The module is pure: clock and refused jobs are arguments. ``routes/telemetry.py`` commits the
+result, so that an error of the database never counts as an error of a sample. A batch is one JSON
 object (``brain.wire.encode_batch``), or NDJSON: a first line ``{"v": 1, "sent_at": …}``, then one
-sample a line.
+sample per line.
 """
 
 import zlib
@@ -21,18 +21,18 @@ from brain.errors import BadInput, TooLarge
 from brain.types.job import JobId
 from brain.types.telemetry import HostSample, RejectedSample, Sample, SaveSample, ThroughputSample
 
-#: A sample measured later than this after the sending of its batch shows a wrong clock.
+#: A sample is rejected if its time is more than this later than the sending of its batch.
 FUTURE = timedelta(minutes=5)
-#: Largest offset of a sender's clock: a clock that lost the time begins at 1970.
+#: Largest accepted offset of a sender's clock; a clock that was reset begins at 1970.
 _CENTURY = timedelta(days=36525)
-#: Most characters of a reason why gradients cannot be compared, and of a source's name: longer ones
-#: do not fit PostgreSQL's indexes, and would block their batch for ever.
+#: Most characters of a reason why gradients cannot be compared, and of a source's name. Longer
+#: texts do not fit PostgreSQL's indexes, and their batch could never be stored.
 _REASON = _SOURCE = 200
-#: Largest plausible values: seconds of a step, squared gradient norms, other numbers. Sums of
-#: larger values could overflow, and not be read back.
+#: Largest accepted values: of seconds of a step, of squared gradient norms, and of other numbers.
+#: Sums of larger values could overflow.
 _LONGEST_STEP, _LARGEST_SQUARE, _LARGEST = 1e9, 1e100, 1e30
 _SHORTEST_STEP = 1 / _LONGEST_STEP
-#: Largest count of samples, and of steps in a window: they are stored in 32 bits.
+#: Largest count of samples, and of steps in a window, because counts are stored in 32 bits.
 _LARGEST_COUNT = 2**31 - 1
 _COUNTS = ("nodes", "replicas", "processes", "accumulation", "steps")
 _STEPS = ("step_seconds", "step_seconds_mean")
@@ -49,35 +49,35 @@ _NO_NORMS = (None,) * len(_NORMS)
 
 
 class Parsed(NamedTuple):
-    """A batch whose samples were parsed one by one."""
+    """A batch with its parsed samples."""
 
     sent_at: datetime
-    #: (position in the batch, sample or the reason why it is unreadable)
+    #: Position in the batch, and the sample or the reason why it cannot be parsed.
     samples: tuple[tuple[int, Sample | str], ...]
 
     @property
     def jobs(self) -> frozenset[JobId]:
-        """Return the jobs that the samples name."""
+        """Return the jobs to which the parsed samples belong."""
         read = (sample for _, sample in self.samples if not isinstance(sample, str))
         return frozenset(map(job_of, read))
 
 
 class Judged(NamedTuple):
-    """A batch after its checks: samples that may be stored, and rejected ones with reasons."""
+    """A checked batch: the samples that may be stored, and the rejected ones with reasons."""
 
     good: tuple[Sample, ...]
-    #: Position in the batch of each good sample.
+    #: Position of each good sample in the batch.
     positions: Sequence[int]
     rejected: tuple[RejectedSample, ...]
-    #: Service time less the sender's at the sending of the batch, as measured.
+    #: The service's clock minus the sender's, measured when the batch arrived.
     offset: timedelta
 
 
 def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
-    """Undo a ``Content-Encoding``.
+    """Return the body without its ``Content-Encoding``.
 
     Raises:
-        BadInput: the encoding is none of gzip, zstd, identity, or the data is damaged.
+        BadInput: the encoding is not gzip, zstd or identity, or the data is damaged.
         TooLarge: the data unpacks to more than ``limit`` bytes.
     """
     unpack = _UNPACKING.get(encoding)
@@ -103,7 +103,7 @@ def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
 
 
 def envelope_of(data: bytes, content_type: str) -> wire.Envelope:
-    """Parse a batch without looking into its samples.
+    """Parse a batch, but not its samples.
 
     Raises:
         BadInput: the data is not a batch, or has a content type that this service does not read.
@@ -132,7 +132,7 @@ def envelope_of(data: bytes, content_type: str) -> wire.Envelope:
 
 
 def parse(envelope: wire.Envelope, *, now: datetime) -> Parsed:
-    """Read each sample.
+    """Parse each sample of a batch.
 
     Raises:
         BadInput: ``sent_at`` has no time zone, or is more than 100 years from ``now``.
@@ -149,8 +149,8 @@ def judge(
 ) -> Judged:
     """Return the samples that may be stored, and the rejected ones.
 
-    ``refused`` has the jobs whose samples are not accepted from this sender, with the reason. Ages
-    are judged by the sender's clock, which is that of ``sent_at``.
+    ``refused`` has the jobs whose samples are not accepted from this sender, each with the reason.
+    Samples older than ``keep`` when the batch was sent, by the sender's clock, are rejected.
     """
     sent_at = parsed.sent_at
     oldest, newest = sent_at - keep, sent_at + FUTURE
@@ -184,7 +184,7 @@ def job_of(sample: Sample) -> JobId:
 
 
 def in_batch(judged: Judged, rejected: Iterable[RejectedSample]) -> list[RejectedSample]:
-    """Return the samples that the store rejected, by their positions in the batch as sent."""
+    """Return the samples that the store rejected, with their positions in the sent batch."""
     return [replace(each, index=judged.positions[each.index]) for each in rejected]
 
 
@@ -211,7 +211,10 @@ def _refusal(at: datetime, sent_at: datetime, keep: timedelta) -> str | None:
 
 
 def _impossible(sample: Sample) -> str | None:
-    """Return why a value cannot have been measured; it would make every turn of its pool fail."""
+    """Return the reason why a value of a sample is impossible; None if all values are possible.
+
+    An impossible value would make every turn of the job's pool fail.
+    """
     of = sample.place if isinstance(sample, _PLACED) else sample
     if len(of.source) > _SOURCE:
         return f"source has {len(of.source)} characters; shorten it to at most {_SOURCE}"
@@ -241,7 +244,7 @@ def _impossible(sample: Sample) -> str | None:
 
 
 def _is_ordinary(sample: Sample) -> bool:
-    """Return True if a sample passes all checks; slower functions find a failed one's reason."""
+    """True if a sample passes all checks; the slower ``_impossible`` finds the reason if not."""
     return (
         isinstance(sample, ThroughputSample)
         and len(sample.place.source) <= _SOURCE
@@ -268,7 +271,7 @@ def _beyond(names: Sequence[str], values: Sequence[float], most: float) -> str |
 
 
 def _impossible_share(sample: HostSample) -> str | None:
-    """Return the reason why the use of a replica's control group cannot have been measured."""
+    """Return the reason why the values of a replica's control group are impossible, or None."""
     share, used = sample.throttled_share, sample.replica_memory_bytes
     if share is not None and not 0 <= share <= 1:
         return f"throttled_share {share:g} is not between 0 and 1; give a share in that range"
@@ -278,7 +281,7 @@ def _impossible_share(sample: HostSample) -> str | None:
 
 
 def _impossible_part(sample: ThroughputSample) -> str | None:
-    """Return the reason why a worker cannot hold such a part of a divided state."""
+    """Return the reason why the size of a worker's part of the state is impossible, or None."""
     held = sample.sharded_bytes or 0
     if held < 0:
         return f"sharded_bytes {held} is negative; give 0 if the size is unknown"
@@ -286,7 +289,7 @@ def _impossible_part(sample: ThroughputSample) -> str | None:
 
 
 def _impossible_gradients(sample: ThroughputSample) -> str | None:
-    """Return the reason why gradient norms or the wait for gradients cannot have been measured."""
+    """Return the reason why gradient norms or the wait for gradients are impossible, or None."""
     wait, why = sample.exchange_wait_seconds, sample.gns_unavailable
     if wait is not None and wait < 0:
         return f"exchange_wait_seconds {wait:g} is negative; measure it with a monotonic clock"
@@ -361,10 +364,10 @@ _UNPACKING: Mapping[str, Callable[[bytes, int], bytes]] = {
 
 
 def _check_whole(unzip: "zlib._Decompress | zstandard.ZstdDecompressionObj") -> None:
-    """Raise for a truncated body, and for a body with several members or frames: only one is read.
+    """Raise for a truncated body, and for a body with more than one member or frame.
 
     Raises:
-        EOFError: the message says which of the two it is.
+        EOFError: the message says which of the two errors occurred.
     """
     if not unzip.eof:
         raise EOFError("its end is missing")

@@ -1,7 +1,7 @@
-"""A cache of parsed request heads: senders of telemetry repeat the same head in every request.
+"""A cache of request heads, because senders of telemetry send the same head in every request.
 
-The requests of an agent differ only in length and body. So a head that equals an accepted one,
-except for the digits of its length, needs neither parsing nor a new sign-in.
+The requests of one sender differ only in the length and content of the body. A head that equals an
+accepted head, except for the digits of its length, needs neither parsing nor a new sign-in.
 """
 
 from collections.abc import Mapping
@@ -11,33 +11,33 @@ from typing import Any, NamedTuple
 from brain.types.record import Principal, Role
 
 _LENGTH = b"\r\nContent-Length: "
-#: Digits of the longest length that is read here.
+#: Most digits of a ``Content-Length`` that this module reads.
 _DIGITS = 8
-#: Most heads that are kept.
+#: Most heads in the cache.
 _MOST = 50_000
-#: Most bytes of a head; agents send some 300.
+#: Most bytes of a head in the cache; agents send about 300.
 MOST_BYTES = 1024
-#: A head with one of these headers is never kept: they change how the body is read.
+#: A head with one of these headers is never cached, because it changes how the body is read.
 _SPECIAL = ("content-encoding", "expect", "transfer-encoding", "upgrade")
 
 
 class Sender(NamedTuple):
-    """The facts that a head gives about its sender."""
+    """The sender of a request, as its head identifies it."""
 
     principal: Principal
-    #: Hash of the bearer token.
+    #: SHA-256 of the bearer token.
     hashed: str
-    #: The key under which the sender's requests are counted.
+    #: Key under which the sender's requests are counted.
     rate_key: str
     content_type: str
 
 
 class Begun(NamedTuple):
-    """Data that begins with a whole head."""
+    """Received data that begins with a complete head."""
 
     #: The head without the digits of its length.
     head: bytes
-    #: Bytes of the head, and those of the body that it announces.
+    #: Number of bytes of the head, and of the body by its ``Content-Length``.
     head_bytes: int
     body_bytes: int
 
@@ -60,25 +60,25 @@ def begun(data: bytes) -> Begun | None:
 
 
 class KnownHeads:
-    """The senders of earlier heads; used on the event loop alone.
+    """The senders of cached heads; used only on the event loop.
 
-    Only a hash of a head is stored, because heads contain tokens.
+    The cache has only hashes of heads, because heads contain tokens.
     """
 
     def __init__(self) -> None:
         self._senders: dict[bytes, Sender] = {}
 
     def get(self, head: bytes) -> Sender | None:
-        """Return the sender of a head; None if it has to be parsed."""
+        """Return the sender of a head; None if the head must be parsed."""
         return self._senders.get(_hash(head))
 
     def keep(
         self, first: bytes, scope: Mapping[str, Any], headers: Mapping[str, str], sender: Sender
     ) -> None:
-        """Store the head of an accepted request that began with ``first``, if this is allowed.
+        """Cache the head of an accepted request that began with ``first``, unless it is special.
 
-        Only heads of agents are stored, because other senders may name any job, which has to be
-        looked up.
+        Only heads of agents are cached, because other senders may send samples of any job, and the
+        service must look up each job.
         """
         request = begun(first)
         if (

@@ -1,8 +1,8 @@
 """Limits on the use of the service by one principal, by one address and by all clients together.
 
-Each limit is a setting and its refusal an ``Overloaded``, ``TooSlow`` or ``TooLarge`` that names
-it. The module reads no clock: ``now`` is seconds on a monotonic clock. It is used only on the event
-loop.
+Each limit is a setting. A refusal is an ``Overloaded``, ``TooSlow`` or ``TooLarge`` that names the
+setting. The module reads no clock: ``now`` is seconds on a monotonic clock. Use the module only on
+the event loop.
 """
 
 from collections import Counter
@@ -16,16 +16,16 @@ from brain.errors import Overloaded, TooLarge, TooSlow
 from brain.settings import Settings
 from brain.types.record import Principal, Role
 
-#: Seconds' worth of a rate that may be used at once.
+#: A client may send the requests of this many seconds together.
 BURST_SECONDS = 5.0
-#: Share of the body budget for telemetry, and the part of a share that one sender may hold.
+#: Share of the body budget for telemetry, and the part of each share that one sender may use.
 TELEMETRY_SHARE, SENDERS_PART = 0.5, 0.25
-#: Number of buckets above which full ones are dropped.
+#: Number of buckets above which full buckets are dropped.
 _MOST_BUCKETS = 20_000
 
 
 class Bucket(NamedTuple):
-    """A token bucket: it held ``tokens`` at ``at`` seconds."""
+    """A token bucket that contained ``tokens`` at the time ``at``, in seconds."""
 
     tokens: float
     at: float
@@ -34,8 +34,8 @@ class Bucket(NamedTuple):
 def take(bucket: Bucket | None, now: float, *, per_second: float) -> tuple[Bucket, float]:
     """Take a token; return the new bucket, and the seconds to wait if there was no token.
 
-    A bucket fills by ``per_second`` and holds ``BURST_SECONDS`` of that, at least 1 token. None
-    stands for a full bucket. A clock that goes back fills nothing.
+    A bucket gains ``per_second`` tokens per second, up to those of ``BURST_SECONDS`` and at least
+    one. None means a full bucket. If the clock goes back, the bucket gains nothing.
 
     >>> bucket, wait = take(Bucket(tokens=0.5, at=10.0), 10.25, per_second=2.0)
     >>> (bucket, wait)
@@ -58,7 +58,7 @@ def take(bucket: Bucket | None, now: float, *, per_second: float) -> tuple[Bucke
 
 
 class Rates:
-    """A bucket for each client that one rate limits."""
+    """One rate limit, with a bucket for each client."""
 
     def __init__(self, limit: str, per_second: float) -> None:
         #: The setting's name.
@@ -73,8 +73,8 @@ class Rates:
         """Count one request of ``key``.
 
         Raises:
-            Overloaded: the client has used up its rate; the error has the seconds until its next
-                request.
+            Overloaded: the client has used up its rate; the error contains the seconds until the
+                client may send its next request.
         """
         bucket = self._buckets.get(key)
         if bucket is None and len(self._buckets) >= _MOST_BUCKETS:
@@ -87,7 +87,7 @@ class Rates:
         """Raise if the rate is used up, without counting a request.
 
         Raises:
-            Overloaded: as ``take`` would.
+            Overloaded: the client has used up its rate, as in ``take``.
         """
         _, wait = take(self._buckets.get(key), now, per_second=self._per_second)
         if wait:
@@ -116,7 +116,7 @@ class Rates:
 class RequestRates:
     """Request rates of each token, and of each address on routes that need no token.
 
-    Each raises:
+    Each method raises:
         Overloaded: the rate is used up; the message names the setting.
     """
 
@@ -126,32 +126,32 @@ class RequestRates:
         self._open = Rates("open_requests_per_second", settings.open_requests_per_second)
 
     def expect(self, token: str, *, now: float) -> None:
-        """Raise, before a token is looked up, for a request that would be refused afterwards."""
+        """Raise if the rate of a token is used up; call this before the token is looked up."""
         for rates in (self._people, self._programs):
             if token in rates:
                 rates.expect(token, now, who="this token")
 
     def take(self, token: str, principal: Principal, *, now: float) -> None:
-        """Count a request of a principal; raise if it exceeds the rate."""
+        """Count a request of a principal; raise if the request exceeds the rate."""
         is_program = principal.role in (Role.AGENT, Role.SCALER)
         rates = self._programs if is_program else self._people
         rates.take(token, now, who=principal.name)
 
     def open(self, address: str, *, now: float) -> None:
-        """Count a request on a route that needs no token; raise if it exceeds the rate."""
+        """Count a request on a route that needs no token; raise if the request exceeds the rate."""
         self._open.take(address, now, who=f"address {address}")
 
 
 class BodyBudget:
-    """Bytes of request bodies in memory, of all requests together.
+    """The limit on the bytes of all request bodies in memory.
 
-    Telemetry has a separate share, so that other bodies cannot use it up. Within a share one sender
-    may use at most a part, or one body of ``body_bytes`` if that is more.
+    Telemetry has a separate share, which other bodies cannot use. Within a share, one sender may
+    use a part of the bytes, or ``body_bytes`` if that is more.
     """
 
     def __init__(self, limit_bytes: int, *, body_bytes: int) -> None:
         self._limit = limit_bytes
-        #: Bytes of all other requests, and of telemetry.
+        #: Bytes for telemetry; the other requests share the rest.
         telemetry = int(limit_bytes * TELEMETRY_SHARE)
         self._shares = (limit_bytes - telemetry, telemetry)
         self._parts = [max(share * SENDERS_PART, body_bytes) for share in self._shares]
@@ -160,15 +160,14 @@ class BodyBudget:
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes in memory now."""
+        """Return the bytes that bodies use now."""
         return sum(self._held)
 
     @contextmanager
     def body(self, sender: str, *, telemetry: bool) -> Iterator[Callable[[int], None]]:
-        """Within the block each call takes bytes from the budget; the end of the block gives them
-        back.
+        """Yield a function that takes bytes from the budget; the end of the block returns them.
 
-        Calls raise:
+        The function raises:
             Overloaded: the share, or this sender's part of it, is used up.
             TooLarge: the body alone is larger than its share.
         """
@@ -185,7 +184,7 @@ class BodyBudget:
             self.give_back(sender, held, telemetry=telemetry)
 
     def take(self, sender: str, count: int, *, telemetry: bool, held: int = 0) -> None:
-        """Take bytes for a request that already has ``held`` bytes; errors as in ``body``."""
+        """Take bytes for a request that already uses ``held`` bytes; errors as in ``body``."""
         if held + count > self._shares[telemetry]:
             raise TooLarge(
                 f"the body is larger than half of body_budget_bytes {self._limit}, and one "
@@ -218,14 +217,14 @@ def check_length(length: int, limit: str, limit_bytes: int) -> None:
     """Raise for a body that is too long.
 
     Raises:
-        TooLarge: the body is longer than the setting ``limit``.
+        TooLarge: the body is longer than ``limit_bytes``; the message names the setting ``limit``.
     """
     if length > limit_bytes:
         raise TooLarge(f"the body is larger than {limit} {limit_bytes}; split it", limit=limit)
 
 
 def too_slow(what: str, limit: str, seconds: float) -> TooSlow:
-    """Return the refusal of a request that was not complete in time."""
+    """Return the error for a request that was not complete within ``seconds``."""
     return TooSlow(
         f"the request's {what} did not arrive within {limit} {seconds:g}; send it again, or "
         f"have an administrator raise {limit}",
@@ -234,7 +233,7 @@ def too_slow(what: str, limit: str, seconds: float) -> TooSlow:
 
 
 def source_of(address: str) -> str:
-    """Return the key by which an address is counted: one IPv4 address, or an IPv6 /64 network.
+    """Return the key for which requests are counted: an IPv4 address, or an IPv6 /64 network.
 
     >>> source_of("10.0.0.7"), source_of("::ffff:10.0.0.7"), source_of("2001:db8::1:2:3:4")
     ('10.0.0.7', '10.0.0.7', '2001:db8::/64')
@@ -250,15 +249,13 @@ def source_of(address: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class ClientConnection:
-    """The client of a connection, with the facts that decide which connection is closed at a
-    limit.
-    """
+    """An open connection of a client. Its fields decide which connection is closed at a limit."""
 
     address: str
-    #: True once a request on it was signed in.
+    #: True once a request on the connection was signed in.
     signed_in: bool = False
-    #: True while it waits: all its requests are answered, its request is incomplete, or it does not
-    #: read.
+    #: True while the service waits for the client: for a request, for the rest of one, or until the
+    #: client reads.
     waits: bool = True
 
 
@@ -276,13 +273,13 @@ class ConnectionTable:
     def add(
         self, connection: ClientConnection, *, is_proxy: bool = False
     ) -> tuple[ClientConnection, str] | None:
-        """Admit a connection; return another connection that must be closed for it, with the limit.
+        """Admit a connection; return the connection that must be closed instead, with the limit.
 
-        At a limit, a new connection replaces the oldest idle one that is not signed in, because a
-        real client sends its request immediately.
+        At a limit, a new connection replaces the oldest waiting one that is not signed in, because
+        a real client sends its request immediately.
 
         Raises:
-            Overloaded: a limit is reached, and no place can be taken.
+            Overloaded: a limit is reached, and no connection can be replaced.
         """
         beside = self._open.get(connection.address, {})
         closed, limit = None, ""
@@ -313,7 +310,7 @@ class ConnectionTable:
 
 
 def displaced(limit: str) -> TooSlow:
-    """Return the refusal for a connection that was closed in favour of another."""
+    """Return the error for a connection that was closed because a new one replaced it."""
     return TooSlow(
         f"the service reached {limit} and closed this connection, which had waited longest; "
         f"connect again, or have an administrator raise {limit}",

@@ -1,4 +1,4 @@
-"""``event: changed`` informs clients that a list has changed, if no other event shows this."""
+"""``event: changed`` tells clients that a list has changed, if no other event reports it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -9,12 +9,12 @@ from brain import wire
 from brain.api import views
 from brain.ports import Clock, Transaction
 
-#: Stands for any time: clients have a clock, and know themselves how long a node has been silent.
+#: Replaces the time of a node's last report in marks, because clients compute its age themselves.
 _ANY = datetime.min.replace(tzinfo=UTC)
 
 
 class ListMarks:
-    """The state of the lists at the last look; used by one thread at a time.
+    """The state of the lists at the last check; used by one thread at a time.
 
     No event reports that a node stopped responding, that a round divided a pool again, that the
     audit log has a new entry, or that a part of the service fails. ``degraded`` returns a sentence
@@ -23,18 +23,17 @@ class ListMarks:
 
     def __init__(self, clock: Clock, degraded: Callable[[], Iterable[str]]) -> None:
         self._clock, self._degraded = clock, degraded
-        #: A mark for each list: equal marks mean that nothing a client shows has changed.
+        #: A mark by list; a mark changes whenever values of the list that clients show change.
         self._seen: dict[str, object] = {}
 
     def forget(self) -> None:
-        """Forget the state of the lists, because new listeners read the lists first."""
+        """Forget the state of the lists, because new clients read the lists first."""
         self._seen.clear()
 
     def changes(self, tx: Transaction, *, all: bool) -> bytes:
-        """Return the frame that names the lists that changed since the last look.
+        """Return a frame with the names of the lists that changed since the last check.
 
-        Only the audit log is checked; with ``all``, all lists are. The result is empty if nothing
-        changed.
+        Without ``all``, only the audit log is checked. The result is empty if no list changed.
         """
         found = self._marks(tx) if all else {}
         found["audit"] = [entry.id for entry in tx.audit.page(after=None, size=1)]

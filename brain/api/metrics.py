@@ -5,14 +5,14 @@ from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-#: Clock error of a sender above which health reports it.
+#: Health reports a sender whose clock offset is larger than this.
 SKEW_LIMIT_SECONDS = 5.0
-#: Time without a batch after which a sender's clock is ignored.
+#: A sender's clock offset is ignored if its last batch is older than this.
 SILENCE = timedelta(minutes=10)
 
 
 class Metrics:
-    """The service's own registry; one per app, so that tests do not share counts."""
+    """The metrics of one app, in a separate registry so that tests do not share counts."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -22,8 +22,8 @@ class Metrics:
         )
         self.samples = self._counter("samples", "Samples received", ["outcome"])
         self.requests = self._counter("requests", "Requests answered", ["method", "status"])
-        #: Counters by method and first digit, kept because looking up a label costs as much as
-        #: counting.
+        #: Counters by method and first digit of the status; cached, because finding a counter by
+        #: its labels takes as long as counting.
         self._answered: dict[tuple[str, int], Counter] = {}
         self.refusals = self._counter(
             "refusals", "Requests and connections that a limit refused", ["limit"]
@@ -140,7 +140,7 @@ class ServiceCondition:
             return what in self._degraded
 
     def degraded(self) -> tuple[str, ...]:
-        """Return all sentences, in the order in which they became true."""
+        """Return the sentences of all degraded parts, in the order in which the parts degraded."""
         with self._lock:
             return tuple(self._degraded.values())
 
@@ -153,8 +153,8 @@ class ServiceCondition:
             self.look_at_clocks(now)
 
     def look_at_clocks(self, now: datetime) -> None:
-        """Report the sender whose clock offset is largest, among the senders of the last
-        minutes.
+        """Mark the clock as degraded if a recent sender's offset is above the limit; the sentence
+        names the sender with the largest offset.
         """
         with self._lock:
             for sender, (_, heard) in list(self._offsets.items()):

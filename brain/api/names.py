@@ -1,4 +1,4 @@
-"""The names of the service, the refusal of requests from foreign pages, and headers of all
+"""The service's host names, the refusal of requests from foreign pages, and the headers of all
 answers.
 """
 
@@ -8,19 +8,19 @@ from brain.api.deps import SAFE
 from brain.errors import NotAllowed
 from brain.settings import Settings
 
-#: Values by which browsers mark requests of foreign pages.
+#: Values of ``Sec-Fetch-Site`` with which browsers mark requests from foreign pages.
 _ELSEWHERE = ("cross-site", "same-site")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def hosts_of(settings: Settings) -> frozenset[str]:
-    """Return the names under which the service may be addressed."""
+    """Return the names that a ``Host`` header of a request may have."""
     configured = (name.strip().lower() for name in settings.allowed_hosts.split(","))
     return frozenset((*_LOOPBACK, settings.host.lower(), *filter(None, configured)))
 
 
 def check_names(hosts: frozenset[str], headers: Mapping[str, str], method: str) -> None:
-    """Raise for requests of foreign pages: those with another Host or another page's Origin.
+    """Raise for a request from a foreign page: with an unknown Host, or another page's Origin.
 
     Raises:
         NotAllowed: the message names the header.
