@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 document: ``python -m brain.api > docs/reference/openapi.json``.
 
-Answers are described by the dataclasses of ``brain.views`` and ``brain.types`` through pydantic.
-Bodies are read by ``brain.wire``, so their schemas are put in here.
+pydantic derives the schemas of answers from the dataclasses of ``brain.views`` and ``brain.types``.
+``brain.wire`` parses request bodies, so this module adds the schemas of these.
 """
 
 import json
@@ -40,7 +40,7 @@ from brain.views import (
 
 router = routers.router("service")
 
-#: Types that routes read from their bodies, beside telemetry and the job document.
+#: Types of request bodies, except telemetry and the job document.
 _BODIES: Mapping[str, type] = {
     "mirror": JobCopy,
     "report_world": WorldReport,
@@ -68,7 +68,7 @@ def _or_null(**schema: object) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-#: Requests that people write: an unknown field in one is an error.
+#: Requests that people write, in which an unknown field is an error.
 _ASKED: Collection[type] = (
     EstimateRequest,
     JobsRequest,
@@ -86,7 +86,7 @@ _COUNT = {"minimum": 1}
 _COUNT_OR_NULL = _or_null(type="integer", minimum=1)
 _AMOUNT = {"minimum": 0}
 _LIMIT_OR_NULL = _or_null(type="number", exclusiveMinimum=0)
-#: Rules for fields that their types do not express.
+#: Constraints on fields that the fields' types do not express.
 _RULES: Mapping[str, Mapping[str, Schema]] = {
     "TokenRequest": {
         "name": {"pattern": r"\S"},
@@ -142,7 +142,7 @@ _RULES: Mapping[str, Mapping[str, Schema]] = {
         "replicas": _COUNT_OR_NULL,
     },
 }
-#: Rules over several fields: one of these schemas holds.
+#: Constraints on several fields of a type: one of these schemas must match.
 _TOGETHER: Mapping[str, list[Schema]] = {
     "FreezeRequest": [
         {"properties": {"scope": {"const": "all"}}},
@@ -172,7 +172,7 @@ _TOGETHER: Mapping[str, list[Schema]] = {
     ],
 }
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
-#: Statuses that any request with a body may get.
+#: Responses that any request with a body may get.
 _OF_BODIES = {"408": {"description": "TooSlow"}, "413": {"description": "TooLarge"}}
 
 
@@ -231,7 +231,7 @@ def _tell_problems(operation: Schema) -> None:
 
 
 def _tell_fields(operation: Schema, schemas: Schema) -> None:
-    """Allow only names of the items' fields in ``fields=``, and require no field of an item."""
+    """Allow only names of the items' fields in ``fields=``, and make all these fields optional."""
     for parameter in operation.get("parameters", ()):
         if parameter["name"] == "fields":
             answer = operation["responses"]["200"]["content"]["application/json"]
@@ -272,7 +272,7 @@ def _schema(kind: type) -> Schema:
 
 
 def _added(schemas: Schema, name: str, schema: Schema) -> Schema:
-    """Add a schema, with those it refers to, to the components; return a reference to it."""
+    """Add a schema and the schemas it refers to to the components; return a reference to it."""
     for part, described in ((name, schema), *schema.pop("$defs", {}).items()):
         for key, rule in _RULES.get(part, {}).items():
             described["properties"][key] |= rule
@@ -303,7 +303,7 @@ def _batch(schemas: Schema) -> Schema:
 
 
 def _camel_cased(schema: Schema) -> Schema:
-    """Return a document's schema with camelCase keys; each part gets a schema of its own."""
+    """Return a document's schema with camelCase keys; each part gets a separate schema."""
     parts = {name for name, part in schema["$defs"].items() if "properties" in part}
     text = json.dumps(schema)
     for name in parts:

@@ -18,17 +18,17 @@ Row_co = TypeVar("Row_co", covariant=True)
 
 
 class Read(Protocol[Row_co]):
-    """Reads a page, as the stores do."""
+    """Reads a page of rows; the stores' methods ``page`` have this form."""
 
     def __call__(self, *, after: Place | None, size: int, order: Order) -> Sequence[Row_co]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    #: Order without ``sort``.
+    #: Order of a request without ``sort``.
     default: Order
-    #: Types of the fields that can be asked for, by the last part of their names, and of those that
-    #: tell any two rows apart.
+    #: Types of the fields by which clients may sort, and (``apart``) of the fields that distinguish
+    #: any two rows. Clients use the last part of a field's name.
     fields: Mapping[str, Any]
     apart: Mapping[str, Any]
 
@@ -52,7 +52,7 @@ class Orders:
         size: int,
         wanted: Callable[[Row], bool] = lambda row: True,
     ) -> Page[Row]:
-        """Collect a page as ``page_of`` does. Its token continues in the same order alone.
+        """Return a page as ``page_of`` does; its token is valid only for the same order.
 
         Raises:
             BadInput: the list has no such order, or the token is from another list or order.

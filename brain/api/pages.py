@@ -1,5 +1,5 @@
-"""Keyset pages: a page token contains the key of the last row, so no rows are counted to find a
-page.
+"""Keyset pages: a page token contains the key of the last row, so a page is found without counting
+rows.
 """
 
 import base64
@@ -15,13 +15,13 @@ from brain.views import Page
 Row = TypeVar("Row")
 Key = TypeVar("Key")
 
-#: Largest page, and most rows that one request searches for matches of a filter.
+#: Most rows of a page, and most rows that one request searches for matches of a filter.
 LARGEST = 500
 LOOKED_THROUGH = 5_000
 
 
 def token_of(key: object) -> str:
-    """Return a key (JSON values and datetimes) as an opaque token."""
+    """Return an opaque token with a key, which consists of JSON values and datetimes."""
     return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode().rstrip("=")
 
 

@@ -1,7 +1,7 @@
-"""Errors as RFC 9457 problem documents; the one table from error classes to status codes.
+"""Errors as RFC 9457 problem documents, and the table of status codes by error class.
 
 A problem's ``type`` is ``/problems/<class of brain.errors>`` and never changes; its ``detail``
-names field, value and remedy. Errors below the routes (unknown path, wrong method) have
+names the field, the value and the remedy. FastAPI's own errors (unknown path, wrong method) have
 the same form.
 """
 
@@ -20,10 +20,10 @@ from brain.views import Problem
 
 MEDIA_TYPE = "application/problem+json"
 
-#: Id of the request that is being answered, for lines of the log; empty outside of requests.
+#: Id of the current request, for lines of the log; empty outside of requests.
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 
-#: Statuses by class; the nearest class in the tree decides.
+#: Status by error class; other classes have the status of their nearest base class.
 STATUS: Mapping[type[errors.BrainError], int] = {
     errors.BadInput: 422,
     errors.TooLarge: 413,
@@ -41,11 +41,11 @@ STATUS: Mapping[type[errors.BrainError], int] = {
     errors.BrainError: 500,
 }
 
-#: Problem types of errors without a class of Brain's, by status.
+#: Problem types, by status, of errors that have no class in ``brain.errors``.
 _PLAIN_TYPES = {404: "NotFound", 405: "MethodNotAllowed", 413: "TooLarge", 500: "InternalError"}
 
 
-#: Errors that any route but the open ones may raise.
+#: Errors that any route may raise, except routes that need no token.
 _ANYWHERE = (
     errors.NotSignedIn,
     errors.NotAllowed,
@@ -63,8 +63,8 @@ def status_of(kind: type[errors.BrainError]) -> int:
 def problems(*kinds: type[errors.BrainError]) -> dict[int | str, dict[str, Any]]:
     """Declare, for the OpenAPI document, the errors that a route may raise.
 
-    ``brain.api.openapi`` adds the schema ``Problem`` to each: declared here as the model of 370
-    answers, it would be built 370 times at each start.
+    ``brain.api.openapi`` adds the schema ``Problem`` to each answer. If this function declared the
+    schema as the model of 370 answers, FastAPI would build it 370 times at each start.
     """
     told: dict[int | str, dict[str, Any]] = {}
     for kind in dict.fromkeys((*kinds, *_ANYWHERE)):
@@ -99,7 +99,7 @@ def answer(error: errors.BrainError, request_id: str) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of ``app`` a problem document; the outermost layer answers bugs."""
+    """Make ``app`` answer errors with problem documents; ``Outermost`` handles bugs."""
     app.add_exception_handler(errors.BrainError, _on_domain)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
@@ -124,7 +124,7 @@ def _on_domain(request: Request, error: Exception) -> Response:
 
 
 def _on_invalid(request: Request, error: Exception) -> Response:
-    """Answer parameters of the wrong type; bodies are parsed by ``brain.wire`` instead."""
+    """Answer a request with parameters of a wrong type; ``brain.wire`` checks bodies instead."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"][1:])
@@ -150,8 +150,8 @@ def _on_http(request: Request, error: Exception) -> Response:
 
 
 def bug(request_id: str) -> Response:
-    """Return the response for a bug: the log has the traceback, the answer only the id by which
-    to find it.
+    """Return the response for a bug. It contains the request's id, with which you find the
+    traceback in the log.
     """
     detail = f"the service failed; look in its log for request {request_id}"
     return _response(_plain("InternalError", 500, detail, request_id), {})

@@ -1,4 +1,4 @@
-"""Query parameters: the known ones of each route, and the choice of fields in lists."""
+"""Query parameters: refuses unknown ones, and selects the fields of a list's items."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields
@@ -12,7 +12,7 @@ from brain.errors import BadInput
 from brain.spelling import meant
 from brain.views import Page
 
-#: Most cached entries of parameters by method and path; an app has some eighty routes.
+#: Cached parameters by method and path; an app has about eighty routes.
 _known: dict[tuple[str, str], frozenset[str]] = {}
 
 Fields = Annotated[
@@ -24,7 +24,7 @@ def check(request: Request) -> None:
     """Raise for parameters that the route does not have.
 
     Raises:
-        BadInput: the request has an unknown parameter; the message names a similar one if any.
+        BadInput: the request has an unknown parameter; the message names a similar known one.
     """
     if not request.query_params:
         return
@@ -32,7 +32,7 @@ def check(request: Request) -> None:
 
 
 def check_names(request: Request, known: Collection[str]) -> None:
-    """Raise for parameters that are not ``known``; errors as of ``check``."""
+    """Raise for parameters that are not ``known``; errors as in ``check``."""
     for name in request.query_params:
         if name not in known:
             raise BadInput(
@@ -43,8 +43,8 @@ def check_names(request: Request, known: Collection[str]) -> None:
 
 
 def picked(kind: type, asked: str) -> Callable[[Page[Any]], object]:
-    """Return the function that reduces a page of ``kind`` to the fields in ``asked``; if that is
-    empty, to all fields.
+    """Return a function that reduces the items of a page, of type ``kind``, to the fields in
+    ``asked``. If ``asked`` is empty, all fields stay.
 
     Raises:
         BadInput: the items have no such field.

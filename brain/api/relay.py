@@ -1,8 +1,8 @@
-"""Requests on their way to the scaler of a pool, and the answers on their way back.
+"""Passes requests to the scaler of a pool, and its answers back.
 
 The service has no credentials for a cluster. A scaler takes requests by long poll, like desired
-states, and carries them out with its own permissions. While their senders wait, requests exist only
-in the memory of this process.
+worlds, and carries them out with its own permissions. A request exists only in the memory of this
+process, and only while its sender waits.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from brain.errors import NotFound, Unavailable
 from brain.types.resources import PoolName
 from brain.views import ScalerAnswer, ScalerRequest
 
-#: Seconds that a scaler may need to elect another leader.
+#: Most seconds until a scaler takes a request; scalers may need this time to elect a leader.
 TAKEN_SECONDS = 15.0
-#: Longest silence of a scaler that reads a log, in seconds.
+#: Most seconds between two parts of a scaler's answer, for example of a log.
 ANSWERED_SECONDS = 30.0
-#: Seconds between checks for the end of the service.
+#: Seconds between two checks if the service stops.
 _LOOK_SECONDS = 1.0
-#: Most parts of one answer that wait for its reader.
+#: Most parts of one answer that wait until the sender of the request reads them.
 _MOST_PARTS = 4
 
 
@@ -50,7 +50,7 @@ class ScalerRelay:
         taken_seconds: float = TAKEN_SECONDS,
         answered_seconds: float = ANSWERED_SECONDS,
     ) -> None:
-        """``service``: the bell that closes once the service stops, which ends every wait."""
+        """``service`` is the bell that closes when the service stops, which ends every wait."""
         self._service = service
         self._taken_seconds, self._answered_seconds = taken_seconds, answered_seconds
         # A bell of its own, because a relayed request is no reason to read the stores.
@@ -58,11 +58,11 @@ class ScalerRelay:
         self._tickets: dict[str, _Ticket] = {}
 
     async def ask(self, pool: PoolName, request: ScalerRequest) -> AsyncGenerator[ScalerAnswer]:
-        """Yield the parts of the answer.
+        """Send a request to the pool's scaler, and yield the parts of the answer.
 
         Raises:
-            Unavailable: no scaler takes the request, or the one that did is silent.
-            BrainError: the scaler refuses it.
+            Unavailable: no scaler took the request, or the scaler that took it does not answer.
+            BrainError: the scaler refused the request with this error.
         """
         id = str(uuid_utils.uuid7())
         ticket = self._tickets[id] = _Ticket(pool, replace(request, id=id))
@@ -82,9 +82,10 @@ class ScalerRelay:
     async def take(
         self, pool: PoolName, wait: float, gone: Callable[[], Awaitable[bool]]
     ) -> tuple[ScalerRequest, ...]:
-        """Return the requests to a pool that no scaler has taken yet; wait up to ``wait`` for one.
+        """Return the requests to a pool that no scaler has taken yet; wait up to ``wait`` seconds.
 
-        ``gone`` returns True once the scaler has disconnected; a request given to it would be lost.
+        ``gone`` returns True once the scaler has disconnected; requests are then not returned,
+        because they would be lost.
         """
         found: tuple[ScalerRequest, ...] = ()
 
@@ -99,10 +100,10 @@ class ScalerRelay:
         return found
 
     async def answer(self, pool: PoolName, id: str, answer: ScalerAnswer) -> None:
-        """Forward an answer, once its reader has taken the earlier parts.
+        """Forward a part of an answer, once the request's sender has read most earlier parts.
 
         Raises:
-            NotFound: no sender waits for the answer any more, or its reader takes no parts.
+            NotFound: the sender has stopped to wait for the answer, or does not read its parts.
         """
 
         async def room() -> bool:
@@ -143,7 +144,7 @@ class ScalerRelay:
         return tuple(ticket.request for ticket in mine)
 
     async def _until(self, held: Callable[[], Awaitable[bool]], seconds: float) -> bool:
-        """Wait until ``held`` is true; return False after the time, or if the service stops."""
+        """Wait until ``held`` returns True; return False after ``seconds``, or if Brain stops."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         with self._bell.listening() as heard:

@@ -1,4 +1,4 @@
-"""``event: jobs`` sends the changed rows of the list of jobs to clients that display the list."""
+"""Builds the frames ``event: jobs``, which send changed rows of the list of jobs to clients."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import fields
@@ -11,11 +11,11 @@ from brain.types.job import Job, JobId
 from brain.views import JobView
 
 _FIELDS = tuple(field.name for field in fields(JobView))
-#: Fields of every row that is sent. A change of these alone sends no row: the first two identify
-#: the row, and clients can keep the other two up to date by their own clocks.
+#: Fields of every row that is sent. A change of only these fields sends no row: the first two
+#: identify the row, and clients compute the other two by their own clocks.
 _ALWAYS = frozenset({"id", "version", "telemetry_age_seconds", "ends_at"})
-#: Fields that are stored with the job; all are sent if the job's version has changed. A value may
-#: have changed and changed back between two frames, and a client may have read the list in between.
+#: Fields that are stored with the job; all are sent if the job's version has changed. Between two
+#: frames a value may change and change back, and a client may read the list in between.
 _STORED = frozenset(
     {
         *("state", "reason", "intent", "mode", "optimize_mode", "advise_only"),
@@ -26,20 +26,21 @@ _STORED = frozenset(
 
 
 class JobRows:
-    """The rows as streams have sent them; used by one thread at a time."""
+    """The rows as the last frames sent them; used by one thread at a time."""
 
     def __init__(self, settings: Settings, clock: Clock, sparklines: views.Sparklines) -> None:
         self._settings, self._clock, self._sparklines = settings, clock, sparklines
         self._told: dict[JobId, JobView] = {}
 
     def forget(self) -> None:
-        """Forget the rows, so that each is sent completely again."""
+        """Forget all rows, so that the next frames contain complete rows."""
         self._told.clear()
 
     def changes(self, tx: Transaction, ids: Collection[str], *, unfinished: bool) -> bytes:
-        """Return the frame of these jobs' rows with the fields that changed since the last frame.
+        """Return a frame of these jobs' rows, with the fields that changed since the last frame.
 
-        With ``unfinished`` all unfinished jobs are checked, too. Empty if nothing differs.
+        With ``unfinished``, all unfinished jobs are checked, too. The result is empty if no row
+        changed.
         """
         now = self._clock()
         rows = views.jobs(
@@ -61,9 +62,9 @@ class JobRows:
 
 
 def change(known: JobView | None, row: JobView) -> dict[str, object] | None:
-    """Return the fields of ``row`` to send: those that differ, or may differ, from ``known``.
+    """Return the fields of ``row`` that differ, or may differ, from the client's ``known`` row.
 
-    None if nothing but the fields of ``_ALWAYS`` would be sent.
+    The result also has the fields of ``_ALWAYS``; it is None if only these would be sent.
     """
     told = _ALWAYS if known is None or known.version == row.version else _ALWAYS | _STORED
     differ = {

@@ -1,4 +1,4 @@
-"""The installation's key, and the values that it seals."""
+"""Encrypts values with the installation's key."""
 
 import os
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class Seal:
 
     @classmethod
     def of(cls, path: Path) -> "Seal":
-        """Use the key in ``path``; create it (mode 0600) if it is missing."""
+        """Return a seal with the key in the file ``path``; create a missing file (mode 0600)."""
         if not path.exists():
             write_private(path, Fernet.generate_key().decode())
         return cls(path.read_bytes().strip())
@@ -29,10 +29,10 @@ class Seal:
         return self._fernet.encrypt(msgspec.json.encode(values))
 
     def open(self, sealed: bytes) -> dict[str, object]:
-        """Return the value that was encrypted.
+        """Return the decrypted value.
 
         Raises:
-            BrainError: the value was sealed with another key.
+            BrainError: the value was encrypted with another key.
         """
         try:
             return msgspec.json.decode(self._fernet.decrypt(sealed), type=dict[str, object])
@@ -44,7 +44,7 @@ class Seal:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, completely or not at all."""
+    """Write a file that only its owner can read, atomically: with all of ``text`` or not at all."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

@@ -1,4 +1,4 @@
-"""The time range of a request, from its parameters ``since`` and ``until``."""
+"""Reads the time range of a request from its parameters ``since`` and ``until``."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -10,28 +10,29 @@ from brain.errors import BadInput
 
 
 def _dated(given: Any) -> Any:
-    """Raise for a bare number, which pydantic would take for seconds since 1970."""
+    """Raise for a bare number, which pydantic would read as seconds since 1970."""
     if isinstance(given, str) and "-" not in given[1:]:
         raise ValueError("must be a date and a time, such as 2026-11-25T20:00:00Z")
     return given
 
 
-#: A query parameter by RFC 3339.
+#: Type of a query parameter with an RFC 3339 time.
 Instant = Annotated[datetime, BeforeValidator(_dated)]
 
 _LONGEST = timedelta(days=400)
-#: Earliest and latest instant: beyond them, adding a span could leave the range of ``datetime``.
+#: Earliest and latest accepted time; beyond these, a sum could leave the range of ``datetime``.
 _FIRST, _LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 1, 1, tzinfo=UTC)
 
 
 def span_of(
     since: datetime | None, until: datetime | None, now: datetime, *, default: timedelta
 ) -> tuple[datetime, datetime]:
-    """Return the beginning and end of the range; by default the last ``default`` until now.
+    """Return the beginning and end of the range. By default it ends now, and its length is
+    ``default``.
 
     Raises:
-        BadInput: an instant has no time zone or is out of range, or the span is empty or longer
-            than 400 days.
+        BadInput: a time has no time zone or is out of range, or the range is empty or longer than
+            400 days.
     """
     end = _instant("until", until, now)
     begin = _instant("since", since, end - default)
@@ -45,10 +46,10 @@ def span_of(
 
 
 def range_of(since: datetime | None, until: datetime | None) -> Callable[[datetime], bool]:
-    """Return a test for times in a range; a missing bound is unlimited.
+    """Return a function that is True for times in the range; a missing bound does not limit it.
 
     Raises:
-        BadInput: an instant has no time zone or is out of range.
+        BadInput: a time has no time zone or is out of range.
     """
     begin, end = _instant("since", since, _FIRST), _instant("until", until, _LAST)
     return lambda at: begin <= at < end

@@ -1,4 +1,4 @@
-"""Checks the tokens of all open streams with one query, to end streams whose token was revoked."""
+"""Checks the tokens of all open streams with one query, so that streams of revoked tokens end."""
 
 import asyncio
 from collections import Counter
@@ -14,25 +14,26 @@ from starlette.concurrency import run_in_threadpool
 from brain.errors import Unavailable
 from brain.ports import Stores
 
-#: Part of the time between two looks at a token within which another's look counts for it.
+#: A check counts for all tokens for this share of the time between two checks of a token.
 _SHARED = 0.5
-#: Seconds for which stores that were away are not asked again: each stream would wait its time.
+#: Seconds without a query after the stores were unavailable, so that no stream waits for them.
 _AWAY_SECONDS = 1.0
 
 
 class Look(NamedTuple):
-    """A check of all tokens that are watched."""
+    """The result of one check of the tokens ``among``."""
 
-    #: Revocations here, and seconds on a monotonic clock, before the tokens were read.
+    #: Number of revocations in this process, and (``at``) seconds on a monotonic clock, both from
+    #: before the tokens were read.
     revocations: int
     at: float
     among: frozenset[str] = frozenset()
-    #: Ids of tokens that may have ended.
+    #: Ids of tokens that may be invalid.
     doubtful: frozenset[str] = frozenset()
 
 
 class TokenWatch:
-    """Checks the tokens of all open streams together. It may be used from any thread."""
+    """Checks the tokens of all open streams together. Any thread may use it."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class TokenWatch:
         *,
         seconds: float,
     ) -> None:
-        """``seconds`` is the time between two looks at one token."""
+        """``seconds`` is the time between two checks of one token."""
         self._stores, self._revocations, self._monotonic = stores, revocations, monotonic
         self._shared_seconds = seconds * _SHARED
         self._watched: Counter[str] = Counter()
@@ -52,7 +53,7 @@ class TokenWatch:
 
     @contextmanager
     def watching(self, token: str) -> Iterator[None]:
-        """Within the block, each check reads this token, too."""
+        """Within the block, each check includes this token."""
         with self._lock:
             self._watched[token] += 1
         try:
@@ -63,12 +64,12 @@ class TokenWatch:
                 self._watched += Counter()
 
     def shared(self, token: str) -> Look | None:
-        """Return the check that another stream made just before; None if there is none."""
+        """Return the last check if it includes this token and is recent; else None."""
         last = self._last
         return last if self._counts_for(token, last) else None
 
     async def looked(self, token: str) -> None:
-        """Wait for a check of all tokens, which all waiting streams share.
+        """Wait for a recent check of all tokens, which all waiting streams share.
 
         Raises:
             Unavailable: the stores cannot be read.
@@ -87,7 +88,7 @@ class TokenWatch:
         return self._looking
 
     def look(self, token: str) -> Look:
-        """Return a check of a token, perhaps one that another stream made just before.
+        """Return a check of a token: the last one if it is recent, else a new one.
 
         Raises:
             Unavailable: the stores cannot be read.

@@ -1,7 +1,7 @@
-"""Spans of requests, turns and transactions, by OpenTelemetry's API.
+"""Spans of requests, turns and transactions, with OpenTelemetry's API.
 
-``brain.service.exporting`` sends them; without a provider there are none. FastAPI creates the spans
-of requests. Telemetry requests have no spans, because ingest answers them before FastAPI.
+``brain.service.exporting`` sends the spans; without a provider there are none. FastAPI creates the
+spans of requests. Telemetry requests have no spans, because ingest answers them before FastAPI.
 """
 
 from collections.abc import Iterator, MutableMapping
@@ -15,12 +15,12 @@ from opentelemetry.trace import StatusCode, TracerProvider
 from brain import __version__
 from brain.ports import Stores, Tracer, Transaction
 
-#: Asked by probes every few seconds, and the stream of events.
+#: Paths without spans: health, which probes request every few seconds, and the stream of events.
 _LEFT_OUT = frozenset({"/api/v1/health", "/api/v1/events"})
 
 
 def of_requests(provider: TracerProvider | None) -> TelemetryConfig:
-    """Return FastAPI's configuration: a span for each request of the API, and nothing else."""
+    """Return a configuration with which FastAPI creates a span for each request, and no metrics."""
     return {
         "tracer_provider": provider,
         "tracing": provider is not None,
@@ -40,7 +40,7 @@ def _has_no_span(scope: MutableMapping[str, Any]) -> bool:
 
 
 def tracer_of(provider: TracerProvider) -> Tracer:
-    """Return the function by which the core opens spans."""
+    """Return the function with which the core opens spans."""
     tracer = provider.get_tracer("brain", __version__)
 
     @contextmanager
@@ -57,7 +57,7 @@ def tracer_of(provider: TracerProvider) -> Tracer:
 
 
 class TracedStores:
-    """Stores whose transactions have spans, if they belong to a request or a turn that has one."""
+    """Stores whose transactions have spans if their request or turn has one."""
 
     def __init__(self, stores: Stores, provider: TracerProvider) -> None:
         self._stores, self._tracer = stores, provider.get_tracer("brain", __version__)

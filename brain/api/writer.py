@@ -1,9 +1,9 @@
-"""The writer of telemetry in a process: batches that wait together are committed together.
+"""The writer of telemetry in a process, which commits all waiting batches together.
 
 A batch is answered once it is committed. While one transaction commits, other batches wait for the
-next; if commits are fast and few batches wait, the writer waits a moment for more. A failed
-transaction is divided until only the sample that cannot be stored remains, and all others are
-stored. If the database is lost, all batches fail.
+next one. If commits are fast, the writer waits a moment for more batches. If a transaction fails,
+its batches are divided and stored again, until only the samples that cannot be stored remain. If
+the database cannot be reached, all batches fail.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from brain.ports import Clock, SampleBatch, Stores
 from brain.types.record import Token
 from brain.types.telemetry import Receipt, RejectedSample
 
-#: Most samples that wait to be stored, and most of one transaction: SQLite has one writer, for
-#: which decisions wait, too.
+#: Most samples that wait to be stored, and most samples of one transaction. SQLite has one writer,
+#: so decisions wait for each transaction.
 _MOST_WAITING, _MOST_TOGETHER = 20_000, 2_000
-#: Seconds for which the writer waits for more batches if the last commit was faster than that. Each
-#: commit costs as much as dozens of samples, and nobody but senders waits for it.
+#: Seconds for which the writer waits for more batches if the last commit was faster than this. A
+#: commit costs as much as dozens of samples, and only senders wait for it.
 _LINGER_SECONDS = 0.05
-#: The result of a batch; positions of rejected samples are those in the batch.
+#: The result of a batch; rejected samples have their position in the batch.
 Outcome = Receipt | Exception
 
 
 class _Waiting(NamedTuple):
-    """A batch, with the request that waits for it."""
+    """A batch, with the sender's token and the function that gets the outcome."""
 
     batch: SampleBatch
     token: Token
@@ -53,7 +53,7 @@ class TelemetryWriter:
         sign_ins: SignIns,
         stored: Callable[[Sequence[tuple[SampleBatch, Receipt]]], None],
     ) -> None:
-        """``stored`` gets the result of every commit, before the waiting requests do."""
+        """``stored`` gets the result of every commit, before the waiting requests get it."""
         self._stores, self._clock, self._stored = stores, clock, stored
         self._sign_ins = sign_ins
         # A daemon thread, so that a database that does not answer cannot keep the process from
@@ -68,14 +68,14 @@ class TelemetryWriter:
 
     @property
     def waiting(self) -> int:
-        """Return the samples that wait to be stored, without those of the open transaction."""
+        """Return the number of samples that wait to be stored, without those being committed."""
         return self._samples
 
     def expect(self) -> None:
-        """Raise, before a batch is read, if it would wait behind too many others.
+        """Raise if too many samples wait; call this before a batch is read.
 
         Raises:
-            Overloaded: the error has the seconds until the batch may be sent again.
+            Overloaded: the error contains the seconds until the sender may try again.
         """
         if self._samples >= _MOST_WAITING:
             raise Overloaded(
@@ -96,8 +96,8 @@ class TelemetryWriter:
         return await answer
 
     def put(self, batch: SampleBatch, token: Token, done: Callable[[Outcome], None]) -> None:
-        """Store a batch; ``done`` gets the outcome on the running loop, with errors as ``write``
-        raises them.
+        """Store a batch. The running event loop calls ``done`` with the outcome, which is a receipt
+        or an error as in ``write``.
         """
         waiting = _Waiting(batch, token, asyncio.get_running_loop(), done)
         with self._lock:
@@ -136,7 +136,7 @@ class TelemetryWriter:
             _tell(taken, outcomes)
 
     def _take(self, linger: float) -> Sequence[_Waiting]:
-        """Return the batches of the next transaction, after ``linger``; none if none waits."""
+        """Wait ``linger`` seconds; return the waiting batches that the next transaction stores."""
         if linger:
             time.sleep(linger)
         with self._lock:
@@ -163,7 +163,7 @@ class TelemetryWriter:
             return [*self._outcomes(waiting[:half]), *self._outcomes(waiting[half:])]
 
     def _without_bad(self, waiting: _Waiting, bad: Exception) -> Outcome:
-        """Store a batch without the samples that no database can hold."""
+        """Store a batch without the samples that the database refuses, and reject these."""
         samples = waiting.batch.samples
         if not isinstance(bad, BadInput):
             return bad
@@ -185,7 +185,7 @@ class TelemetryWriter:
         )
 
     def _together(self, waiting: Sequence[_Waiting], *, confirmed: bool) -> list[Outcome]:
-        """Store batches in one transaction, and separately those whose tokens may have ended."""
+        """Store batches in one transaction, but separately those whose token may be invalid."""
         tokens = {each.token.id: each.token for each in waiting}
         now = self._clock()
         with self._stores.transaction() as tx:
