@@ -12,31 +12,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
-#: Version 1 says "no limit" by a number near 2^63.
+#: Larger limits mean "no limit": version 1 then has a number near 2^63.
 _UNLIMITED_BYTES = 1 << 60
-#: The local scaler names the groups of replicas so: by its home's checksum, job and replica.
+#: Beginning of the names of the groups that the local scaler creates: a checksum of its home.
 _REPLICA = re.compile(r"brain-[0-9a-f]{8}-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cgroup:
-    """Limits and usage of the control groups around this process; None if there is no limit."""
+    """Limits and usage of this process's control groups; a limit is None if there is none."""
 
     cpu_millis: int | None = None
     memory_bytes: int | None = None
-    #: Seconds of processor time, of the group that limits it.
+    #: Processor time, in seconds, that the group with the CPU limit has used.
     cpu_seconds: float | None = None
-    #: Working set: in use without the file cache that can be dropped.
+    #: Working set: used memory without the file cache that the kernel can drop.
     memory_used_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupUse:
-    """Usage of the groups that the local scaler made for a replica; None if it made none."""
+    """Usage of the control groups that the local scaler created for a replica, if any."""
 
-    #: Working set.
+    #: Working set; None if the replica has no such group.
     memory_bytes: int | None = None
-    #: Periods of the scheduler that began while a quota held it, and those in which it stopped it.
+    #: Number of periods of the CPU quota; ``throttled`` counts those in which it stopped a process.
     periods: int = 0
     throttled: int = 0
 
@@ -61,8 +61,8 @@ def read_replica(own: str, root: Path = ROOT) -> GroupUse:
 def leave_replica(own: str | None = None, root: Path = ROOT) -> None:
     """Move this process out of the control groups of the replica whose agent started it.
 
-    Otherwise the replica's limits would seem to be the machine's, and this process's usage would
-    count as the replica's.
+    Otherwise the collector would report the replica's limits as the machine's, and its own usage
+    would count as the replica's.
     """
     own = _text(Path("/proc/self/cgroup")) or "" if own is None else own
     for group in _replica_groups(own, root):
@@ -80,11 +80,11 @@ def _replica_groups(own: str, root: Path) -> Iterator[Path]:
 
 
 def read_cgroup(own: str | None = None, root: Path = ROOT) -> Cgroup:
-    """Read the groups of this process.
+    """Read the limits and usage of this process's control groups.
 
     Args:
-        own: content of ``/proc/self/cgroup``; read from there when None.
-        root: where the hierarchy is mounted.
+        own: content of ``/proc/self/cgroup``; None to read this file.
+        root: directory at which the hierarchy is mounted.
     """
     if own is None:
         own = _text(Path("/proc/self/cgroup")) or ""
@@ -139,7 +139,7 @@ def _with_memory(cpu: Cgroup, most: int, used: int | None, cache: int) -> Cgroup
 
 
 def _upwards(root: Path, path: str) -> Iterator[Path]:
-    """Return a group and those around it; the root if a container shows the host's path."""
+    """Yield a group and its parents; only the root if the path does not exist in this container."""
     group = root / path.strip("/")
     if not group.is_dir() or ".." in Path(path).parts:
         group = root

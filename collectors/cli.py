@@ -1,4 +1,4 @@
-"""``brain-collect``: run this machine's or a cluster's collector, or print its status."""
+"""``brain-collect``: runs the collector of this machine or of a cluster, or prints its status."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from collectors.pods import loop as cluster
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the collector, or with ``--status`` print its last status."""
+    """Run the collector, or print its last status with ``--status``; return the exit code."""
     parser = loop.parser()
     parser.add_argument("--status", action="store_true", help="print status.json and exit")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Sends the spool to the service, job by job, each with the job's own token."""
+"""Sends spooled samples to the service: each request has the samples of one job, and its token."""
 
 import logging
 import random
@@ -16,9 +16,9 @@ from collectors.spool import Spool, SpooledBatch
 
 log = logging.getLogger("collectors")
 
-#: Samples of one request: some 400 KB, far under the service's limits.
+#: Most samples of one request, about 400 KB, which is far below the service's limits.
 BATCH = 500
-#: Seconds between attempts: the first, and the longest for each kind of error.
+#: Seconds until the second attempt, and longest delays for each kind of error.
 FIRST_SECONDS = 0.5
 LONGEST_AWAY_SECONDS = 5.0
 LONGEST_REFUSED_SECONDS = 60.0
@@ -53,7 +53,7 @@ class _Way:
     """The delivery state of one job: failures, next attempt, batch size and client."""
 
     failures: int = 0
-    #: On the monotonic clock.
+    #: Time of the next attempt, on the monotonic clock.
     not_before: float = 0.0
     batch: int = BATCH
     error: str | None = None
@@ -64,7 +64,7 @@ class _Way:
 
 @dataclass(slots=True)
 class Delivered:
-    """Counts since the collector started."""
+    """Numbers of samples since the collector started, by their outcome."""
 
     stored: int = 0
     duplicates: int = 0
@@ -78,8 +78,8 @@ class Delivery:
     """Sends the spooled samples to Brain.
 
     Args:
-        url: returns the present URL of a job's service; None while it is not known.
-        token: the job's token.
+        url: returns the present URL of a job's service; None while it is unknown.
+        token: returns a job's token.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Delivery:
         return max(0.0, min(waits, default=60.0))
 
     def hurry(self) -> None:
-        """Make all waiting samples due, before the collector ends."""
+        """Make all waiting samples due now, because the collector ends."""
         for way in self.counts.ways.values():
             way.not_before = 0.0
 

@@ -1,4 +1,4 @@
-"""Accelerators of this machine. A machine without any is normal, and is reported as such."""
+"""Reads the accelerators of this machine; a machine without accelerators is not an error."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -7,25 +7,23 @@ from typing import Any, Protocol
 
 from brain.types.telemetry import GpuReading
 
-#: Drivers give numbers from here on for values that they cannot read.
+#: Drivers return numbers from this one on for values that they cannot read.
 _BLANK = 0x7FFF_FFFF_FFFF_FFF0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSight:
-    """One reading of the GPUs, and the names of readings that are unavailable on this machine."""
+    """One reading of the GPUs; ``unavailable`` describes readings that this machine cannot give."""
 
     readings: tuple[GpuReading, ...] = ()
     unavailable: tuple[str, ...] = ()
 
 
 class Gpus(Protocol):
-    """A reader of all accelerators of a machine."""
+    """Reads all accelerators of a machine."""
 
     def read(self) -> GpuSight:
-        """Read all accelerators now. This never raises an exception: ``unavailable`` names failed
-        readings.
-        """
+        """Read all accelerators now; never raise. ``unavailable`` lists failed readings."""
         ...
 
 
@@ -47,7 +45,7 @@ class NvidiaGpus:
         self._nvml = nvml
 
     def read(self) -> GpuSight:
-        """Read all devices; a device that fails (fallen off the bus) does not hide the others."""
+        """Read all devices; if one fails (for example, fell off the bus), read the others."""
         try:
             count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as lost:

@@ -1,7 +1,7 @@
-"""CPU, memory, network and disk of this machine, and a job's share of them.
+"""Reads the CPU, memory, network and disk usage of this machine and of its jobs.
 
-``psutil`` reads them if it is installed. Without psutil, processor and memory come from /proc,
-and other counters are reported as unavailable. Limits come from CPU affinity and the control group.
+The module uses ``psutil`` if it is installed. Otherwise it reads processor and memory from /proc,
+and reports other counters as unavailable. Limits come from CPU affinity and the control group.
 """
 
 import os
@@ -27,7 +27,7 @@ except ImportError:
     psutil = None  # type: ignore[assignment]  # no type says: a module, or none
 
 _MISSING = "psutil is not installed; pip install 'elastic-brain[host]'"
-#: Processes are identified by pid and start time, because pids are reused.
+#: A process by its pid and start time, because pids are reused.
 Process = tuple[int, float]
 
 
@@ -35,7 +35,7 @@ Process = tuple[int, float]
 class HostCounters:
     """Counters of the machine at one time; all except memory only increase."""
 
-    #: CLOCK_MONOTONIC.
+    #: Time of the reading on CLOCK_MONOTONIC.
     at_seconds: float
     cpu_seconds: float
     cpu_capacity_millis: int
@@ -45,14 +45,14 @@ class HostCounters:
     sent_bytes: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
-    #: True if ``cpu_seconds`` are those of a control group.
+    #: True if ``cpu_seconds`` is that of a control group, and not of the machine.
     grouped: bool = False
     unavailable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeReading:
-    """A job's processes at one instant."""
+    """Usage of a tree of processes at one instant."""
 
     cpu_seconds: Mapping[Process, float] = field(default_factory=dict)
     memory_bytes: int = 0
@@ -65,7 +65,7 @@ class TreeReading:
 
 
 def read_host(cgroup: Cgroup | None = None) -> HostCounters:
-    """Read the machine now; if there are limits of a control group, they replace the machine's."""
+    """Read the machine now; limits of a control group replace the machine's."""
     limits = read_cgroup() if cgroup is None else cgroup
     affinity = 1000 * len(os.sched_getaffinity(0))
     used, total = _memory()
@@ -89,10 +89,9 @@ def read_host(cgroup: Cgroup | None = None) -> HostCounters:
 
 
 def read_tree(root: int) -> TreeReading:
-    """Read ``root`` and the processes below it, except this process; processes that have ended are
-    left out.
+    """Read the process ``root`` and its descendants, except this process and processes that ended.
 
-    Memory is the resident set, so pages that processes share are counted several times.
+    Memory is the resident set, so shared pages are counted once per process.
     """
     if psutil is None:
         return TreeReading()
@@ -110,8 +109,8 @@ def read_tree(root: int) -> TreeReading:
 
 
 def millis_between(before: TreeReading, after: TreeReading, *, seconds: float) -> int:
-    """Return the CPU use of a process tree in mCPU. A process that started in between is counted
-    completely; the last moments of one that ended in between are lost.
+    """Return the mean CPU usage of a process tree between two readings, in mCPU. The usage of a
+    process that ended in between is not counted after the first reading.
     """
     used = sum(
         max(0.0, total - before.cpu_seconds.get(process, 0.0))
@@ -121,7 +120,7 @@ def millis_between(before: TreeReading, after: TreeReading, *, seconds: float) -
 
 
 def read_replicas(agents: Iterable[int]) -> Mapping[int, GroupUse]:
-    """Read the control groups of agents, by pid; those that ended are left out."""
+    """Read the control groups of agents, by pid; agents that ended are left out."""
     found = {}
     for pid in agents:
         with suppress(OSError):
@@ -132,8 +131,8 @@ def read_replicas(agents: Iterable[int]) -> Mapping[int, GroupUse]:
 def held_between(
     before: Mapping[int, GroupUse], after: Mapping[int, GroupUse]
 ) -> tuple[int | None, float | None]:
-    """Return the largest memory of a replica, and the largest share of periods in which a quota
-    stopped one.
+    """Return the largest memory usage of a replica, and the largest share of periods in which a CPU
+    quota stopped a replica.
     """
     memory = [use.memory_bytes for use in after.values() if use.memory_bytes is not None]
     shares = []
@@ -145,7 +144,7 @@ def held_between(
     return max(memory, default=None), max(shares, default=None)
 
 
-#: Counters of bytes, by the field of the rate that follows from each.
+#: Fields of byte counters, by the field of the rate that is computed from each.
 _TRAFFIC = {
     "network_receive_bytes_per_second": "received_bytes",
     "network_send_bytes_per_second": "sent_bytes",
@@ -157,8 +156,8 @@ _TRAFFIC = {
 def rates_between(before: HostCounters, after: HostCounters) -> dict[str, Any]:
     """Return the fields of a ``HostSample`` that are computed from two readings.
 
-    If a counter decreased because a device or a control group was created again, its difference is
-    0; ``unavailable`` names it. The same applies to CPU use if its control group appeared or
+    If a counter decreased because a device or a control group was created again, its rate is 0 and
+    ``unavailable`` lists it. The same applies to CPU usage if the control group appeared or
     disappeared.
     """
     seconds = max(1e-3, after.at_seconds - before.at_seconds)
@@ -185,17 +184,17 @@ class LiveJob:
 
     id: JobId
     node: NodeName
-    #: Pids of its agents, by the replica of each.
+    #: Pids of the job's agents, by replica.
     agents: Mapping[int, int]
 
 
-#: Microseconds in which a process waited for storage: of our control group, else of the machine.
+#: Files with the time in which a process waited for storage: in this control group, or on the host.
 _IO_PRESSURE = (Path("/sys/fs/cgroup/io.pressure"), Path("/proc/pressure/io"))
 
 
 def read_stalled(files: Sequence[Path] = _IO_PRESSURE) -> float | None:
-    """Return the seconds for which a process waited for storage; None if the kernel does not count
-    them.
+    """Return the seconds in which at least one process waited for storage; None if the kernel does
+    not count them.
     """
     for file in files:
         try:
@@ -206,7 +205,7 @@ def read_stalled(files: Sequence[Path] = _IO_PRESSURE) -> float | None:
 
 
 def read_storage(stalled_share: float | None) -> StorageReading | None:
-    """Read the usage of /dev/shm and of the file system for temporary files; None if missing."""
+    """Read the usage of /dev/shm and of the file system for temporary files; None if one fails."""
     try:
         shm, scratch = os.statvfs("/dev/shm"), os.statvfs(tempfile.gettempdir())
     except OSError:
@@ -235,7 +234,7 @@ class HostWatch:
     def __init__(self, gpus: Gpus) -> None:
         self._gpus = gpus
         self._last, self._stalled = read_host(), read_stalled()
-        #: Of each agent, by its pid.
+        #: Last reading of each agent's processes, by the agent's pid.
         self._trees: dict[int, TreeReading] = {}
         self._known: frozenset[JobId] = frozenset()
         self._replicas: Mapping[int, GroupUse] = {}
@@ -244,8 +243,7 @@ class HostWatch:
     def samples(self, jobs: Sequence[LiveJob], now: datetime) -> list[HostSample]:
         """Return one sample for each job.
 
-        A job that is seen for the first time has no rates yet: its sample comes with the next
-        reading.
+        A new job has no rates yet, so its first sample comes from the next reading.
         """
         before, self._last = self._last, read_host()
         rates = rates_between(before, self._last)
@@ -304,7 +302,7 @@ class HostWatch:
 
 
 def _processes(root: int) -> list[Any]:
-    """Return the tree of ``root`` without this process and those that it started."""
+    """Return the process ``root`` and its descendants, without this process and its descendants."""
     try:
         process = psutil.Process(root)
         tree = [process, *process.children(recursive=True)]
@@ -324,7 +322,7 @@ def _cpu_seconds() -> float:
 
 
 def _memory() -> tuple[int, int]:
-    """Return bytes in use and in total."""
+    """Return the used and the total bytes of memory."""
     if psutil is not None:
         memory = psutil.virtual_memory()
         return int(memory.total - memory.available), int(memory.total)
@@ -334,7 +332,7 @@ def _memory() -> tuple[int, int]:
 
 
 def _traffic() -> tuple[int, int, int, int, tuple[str, ...]]:
-    """Return bytes received, sent, read and written, and names of unavailable counters."""
+    """Return the bytes received, sent, read and written, and the unavailable counters."""
     if psutil is None:
         whats = ("network", "disk", "job share")
         return 0, 0, 0, 0, tuple(f"{what}: {_MISSING}" for what in whats)

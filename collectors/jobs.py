@@ -1,4 +1,4 @@
-"""Finds the jobs with agents on this machine, through files that scaler and agents write."""
+"""Finds the jobs with agents on this machine in the files that scaler and agents write."""
 
 import os
 from pathlib import Path
@@ -11,10 +11,11 @@ from collectors.paths import Home, read_json
 
 
 class ReplicaDirectories:
-    """A reader of ``replicas/*/*``; it reads a replica that ended only once.
+    """Reads ``replicas/*/*``; files of an ended replica are read only once.
 
-    It never tests a lock, because an agent that takes the lock at that moment would fail. An agent
-    is alive if the process that wrote ``state.json`` is alive, identified by pid and start time.
+    An agent is alive if the process that wrote ``state.json`` is alive, identified by pid and start
+    time. The agent's lock is never tested, because an agent that takes it at that moment would
+    fail.
     """
 
     def __init__(self, home: Home, *, node: str) -> None:
@@ -22,7 +23,7 @@ class ReplicaDirectories:
         self._ended: set[Path] = set()
 
     def live(self) -> list[LiveJob]:
-        """Return the jobs with a running agent, by id."""
+        """Return the jobs with a running agent, ordered by id."""
         found: dict[str, list[Path]] = {}
         for directory in sorted(self._home.replicas.glob("*/*/")):
             if directory in self._ended:
@@ -39,7 +40,7 @@ class ReplicaDirectories:
         return LiveJob(id=JobId(job), node=NodeName(node), agents=agents)
 
     def token(self, job: str) -> str:
-        """Return the job's token from its own file, else from a replica's intent."""
+        """Return the job's token from the job's file, else from a replica's intent."""
         own = self._home.token(job)
         for intent in () if own else self._intents(job):
             try:

@@ -37,17 +37,17 @@ from collectors.stamps import Stamps
 
 log = logging.getLogger("collectors")
 
-#: Another collector holds the lock (EX_TEMPFAIL, as agents do).
+#: Exit code if another collector holds the lock (EX_TEMPFAIL).
 HELD = 75
-#: A worker's sample has some 700 bytes.
+#: Most bytes of a datagram; a worker's sample has about 700.
 DATAGRAM_BYTES = 1 << 16
-#: How file systems say that they take no sockets.
+#: Errors of file systems that support no sockets.
 _NO_SOCKETS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
-#: Datagrams taken before the loop looks at anything else.
+#: Most datagrams that are read before the loop does other work.
 BURST = 200
-#: Seconds in which samples gather before they are sent.
+#: Seconds for which samples wait, so that a request contains several.
 GATHER_SECONDS = 0.1
-#: Seconds that a last attempt to deliver may take after SIGTERM.
+#: Most seconds that the last attempt to deliver may take after SIGTERM.
 LAST_SECONDS = 3.0
 
 
@@ -56,19 +56,19 @@ class CollectorOptions:
     """Options of the collector: addresses, intervals and waiting times."""
 
     home: Home
-    #: URL of the service; None for that in ``service.json``, read again after each failure.
+    #: URL of the service; None to read ``service.json``, again after each failure.
     url: str | None = None
     #: Seconds between readings of the machine.
     host_seconds: float = 5.0
-    #: Seconds after the last agent's end until we end, all being delivered.
+    #: Seconds from the last agent's end to the collector's, if all samples are delivered.
     linger_seconds: float = 30.0
-    #: The same if samples cannot be delivered; these stay on disk.
+    #: The same if samples cannot be delivered; the samples stay on disk.
     patience_seconds: float = 120.0
 
 
 def is_over(*, idle_seconds: float, waiting: int, options: CollectorOptions) -> bool:
-    """True if the collector exits: no agent is left, and samples are delivered or cannot be
-    delivered.
+    """True if the collector must exit, because no agent has run for ``idle_seconds`` and the
+    ``waiting`` samples are delivered or cannot be delivered.
 
     >>> is_over(idle_seconds=31, waiting=0, options=CollectorOptions(home=Home.at("/h")))
     True
@@ -119,7 +119,7 @@ class Collector:
         return self._options.url or self._options.home.service_url() or self._jobs.url(job)
 
     def _receive(self) -> None:
-        """Read all datagrams from the socket, each one sample."""
+        """Read the waiting datagrams from the socket, each of which contains one sample."""
         for _ in range(BURST):
             try:
                 data = self._listening.recv(DATAGRAM_BYTES)
@@ -204,7 +204,7 @@ class Collector:
                 self._arrived.set()
 
     def status(self, live: list[LiveJob]) -> dict[str, Any]:
-        """Build the content of ``status.json``."""
+        """Return the content of ``status.json``."""
         counts, spool = self._delivery.counts, self._spool
         return {
             "v": wire.VERSION,
@@ -227,7 +227,7 @@ class Collector:
         }
 
     async def _finish(self) -> None:
-        """Read the rest of the socket, try once more to deliver, and keep the rest."""
+        """Read the socket's last samples and try once more to deliver; the others stay on disk."""
         self._receive()
         self._delivery.hurry()
         try:
@@ -241,11 +241,10 @@ class Collector:
 
 
 def listen(home: Home) -> socket.socket:
-    """Bind the probes' socket, after removing a socket that an ended collector left.
+    """Bind the probes' socket, in place of a socket that an ended collector left.
 
-        Removing it is safe, because this collector holds the lock.
-
-    On a file system without sockets, the socket's path is a link.
+    No other collector uses that socket, because this collector holds the lock. On a file system
+    without sockets, the path is a link to a socket on another file system.
     """
     path, local = home.socket, home.local_socket
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -267,7 +266,7 @@ def _bind(listening: socket.socket, path: Path) -> None:
 
 
 def remove(path: Path, bound: os.stat_result) -> None:
-    """Remove this collector's socket, unless a later collector made another in its place."""
+    """Remove this collector's socket, unless a later collector has replaced it."""
     with suppress(OSError):
         if os.path.samestat(path.stat(), bound):
             real = path.resolve()
@@ -302,7 +301,7 @@ async def _run(options: CollectorOptions, listening: socket.socket) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line, which ``brain-collect`` shares."""
+    """Return the parser of the command line, which ``brain-collect`` uses, too."""
     told = argparse.ArgumentParser(prog="brain-collect", description=__doc__.splitlines()[0])
     told.add_argument("--home", help="state directory; default $BRAIN_HOME, else ~/.brain")
     told.add_argument("--url", help="URL of the service; default: the one in service.json")
@@ -330,7 +329,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the collector as its command line says."""
+    """Run the collector with parsed arguments; return its exit code."""
     logging.basicConfig(format="%(asctime)s collector: %(message)s", level=logging.INFO)
     # One line per request is for the service's log, not for ours.
     logging.getLogger("httpx2").setLevel(logging.WARNING)

@@ -24,17 +24,17 @@ class Home:
 
     @property
     def collector(self) -> Path:
-        """Directory of the collector's own files."""
+        """Return the directory of the collector's own files."""
         return self.root / "collector"
 
     @property
     def lock(self) -> Path:
-        """Return the lock that this machine's one collector holds."""
+        """Return the path of the lock that this machine's only collector holds."""
         return self.collector / "lock"
 
     @property
     def status(self) -> Path:
-        """File in which the collector writes its status."""
+        """Return the path of the file to which the collector writes its status."""
         return self.collector / "status.json"
 
     @property
@@ -44,24 +44,22 @@ class Home:
 
     @property
     def service(self) -> Path:
-        """Path of the file with the service's address, which exists while the service runs."""
+        """Return the path of the file with the service's address; it exists while Brain runs."""
         return self.root / "service.json"
 
     @property
     def replicas(self) -> Path:
-        """Directory with one directory for each job, which holds one for each replica."""
+        """Return the directory of replicas, which has a directory per job and replica."""
         return self.root / "replicas"
 
     @property
     def socket(self) -> Path:
-        """Path of the socket that probes send to."""
+        """Return the path of the socket to which probes send."""
         return Path(probe_socket(str(self.root), os.getuid()))
 
     @property
     def local_socket(self) -> Path:
-        """Path of the real socket if the file system of the state directory does not support
-        sockets.
-        """
+        """Return the path of the real socket if the state directory's file system supports none."""
         return Path(local_socket(str(self.socket), str(self.root), os.getuid()))
 
     def token(self, job: str) -> str:
@@ -84,7 +82,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a file that another program writes.
 
     Raises:
-        BadInput: the file holds no JSON object. OSError: the file cannot be read.
+        BadInput: the file does not contain a JSON object.
+        OSError: the file cannot be read.
     """
     try:
         found = json.loads(path.read_text())
@@ -106,7 +105,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory that only this user may enter; refuse a directory of another user.
+    """Create a directory that only this user may enter.
 
     Raises:
         BadInput: the directory belongs to another user.

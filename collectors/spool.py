@@ -1,13 +1,14 @@
 """Samples on disk that are not delivered yet.
 
 Each job has a directory of segments: append-only files with one JSON sample per line, numbered in
-the order of their creation. A sample leaves the spool when the service has answered 200 for it.
-After a restart the collector never appends to an old segment, and resends all samples whose
+the order of their creation. A sample leaves the spool once the service has answered 200 for it.
+After a restart, the collector never appends to an old segment, and sends all samples again whose
 acknowledgement it does not know; the service drops duplicates.
 
-Every line is one write, so ``kill -9`` of either side loses no accepted sample. ``sync`` is called
-once a second, so a power cut costs at most a second. A line that a power cut left incomplete is
-skipped and counted. Over the limits, the oldest segments are removed and counted as lost.
+Each line is one write, so ``kill -9`` of the collector or the service loses no accepted sample.
+``sync`` is called once a second, so a power cut loses at most the samples of one second. An
+incomplete line after a power cut is skipped and counted. If the spool exceeds its limits, the
+oldest segments are removed, and their samples are counted as lost.
 """
 
 import os
@@ -17,14 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: Bytes after which a segment is closed; whole segments are dropped.
+#: Bytes after which a segment is closed; only whole segments are dropped.
 SEGMENT_BYTES = 1 << 20
 LIMIT_BYTES = 256 << 20
 LIMIT_SECONDS = 86_400.0
 #: Bytes from which an open segment is removed once it is fully delivered.
 TIDY_BYTES = 64 << 10
 
-#: A file with another name is not a segment.
+#: Names of segments.
 _SEGMENT = re.compile(r"[0-9]{12}\.ndjson")
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -36,9 +37,9 @@ class _Segment:
     path: Path
     size: int = 0
     sent: int = 0
-    #: Complete lines that are not acknowledged.
+    #: Number of complete lines that are not acknowledged.
     lines: int = 0
-    #: Of the newest line; seconds since the epoch.
+    #: Time of the newest line, in seconds since 1970.
     written_at: float = 0.0
     descriptor: int | None = None
     unsynced: bool = False
@@ -46,12 +47,12 @@ class _Segment:
 
 @dataclass(frozen=True, slots=True)
 class SpooledBatch:
-    """Lines of one job to deliver; pass it to ``acknowledge`` afterwards."""
+    """Lines of one job to deliver; pass the batch to ``acknowledge`` once it is delivered."""
 
     job: str
     lines: tuple[bytes, ...]
     segment: Path
-    #: Offset in the segment at which it ends.
+    #: Offset in the segment at which the batch ends.
     end: int
 
 
@@ -59,11 +60,11 @@ class SpooledBatch:
 class Counts:
     """Counts of lost lines and samples since the spool was opened."""
 
-    #: Lines that a crash tore.
+    #: Number of lines that a crash left incomplete.
     torn: int = 0
-    #: Samples dropped because of size, age or a full disk.
+    #: Number of samples dropped because of the spool's size, their age or a full disk.
     dropped: int = 0
-    #: Dropped samples by job that no ``LossSample`` has reported yet.
+    #: Number of dropped samples, by job, that no ``LossSample`` has reported yet.
     untold: Counter[str] = field(default_factory=Counter)
 
 
@@ -96,7 +97,8 @@ class Spool:
         """Write one encoded sample; if that fails, count it as lost and return False.
 
         Args:
-            job: a job's id; an id that is no plain file name is refused. now: Unix seconds.
+            job: a job's id; an id that is no plain file name is refused.
+            now: seconds since 1970.
         """
         kept = self.try_append(job, line, now=now)
         if not kept:
@@ -119,15 +121,15 @@ class Spool:
                 return True
 
     def losses(self) -> dict[str, int]:
-        """Return dropped samples by job that no ``LossSample`` has reported yet."""
+        """Return the number of dropped samples, by job, that no ``LossSample`` has reported yet."""
         return dict(+self.counts.untold)
 
     def told(self, job: str, dropped: int) -> None:
-        """Record that ``dropped`` lost samples of a job are reported."""
+        """Record that a ``LossSample`` has reported ``dropped`` samples of a job."""
         self.counts.untold[job] -= dropped
 
     def jobs(self) -> list[str]:
-        """Return jobs with samples to deliver."""
+        """Return the jobs with samples to deliver."""
         return [job for job in self._jobs if any(seg.lines for seg in self._jobs[job])]
 
     def take(self, job: str, limit: int) -> SpooledBatch | None:
@@ -144,7 +146,7 @@ class Spool:
         return None
 
     def acknowledge(self, batch: SpooledBatch) -> None:
-        """Drop a delivered batch."""
+        """Remove a delivered batch from the spool."""
         for segment in self._jobs.get(batch.job, ()):
             if segment.path == batch.segment:
                 segment.sent = batch.end
@@ -161,14 +163,14 @@ class Spool:
                 self._drop(job, segment)
 
     def sync(self) -> None:
-        """Sync appended samples to the disk."""
+        """Make appended samples survive a power cut (``fsync``)."""
         for segment in self._segments():
             if segment.unsynced and segment.descriptor is not None:
                 os.fsync(segment.descriptor)
                 segment.unsynced = False
 
     def close(self) -> None:
-        """Sync all samples to the disk, and remove delivered segments."""
+        """Call ``sync`` and remove delivered segments."""
         self.sync()
         for job, segment in self._all():
             if segment.lines:
@@ -239,7 +241,7 @@ class Spool:
         return bool(delivered)
 
     def _drop_oldest(self) -> bool:
-        """Drop the oldest segment of all jobs, but never the newest of all."""
+        """Drop the oldest segment of all jobs; return False if only one segment is left."""
         segments = sorted((each.path.name, job) for job, each in self._all())
         if len(segments) < 2:
             return False

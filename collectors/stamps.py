@@ -1,19 +1,19 @@
-"""The identity of the collector's own samples: source, time, sequence number."""
+"""Identities of the collector's own samples: source, time and sequence number."""
 
 import secrets
 from datetime import datetime, timedelta
 
 from brain.types.telemetry import SourceId
 
-#: A clock that went back further than this was set; less is jitter between two readings.
+#: If a clock goes back by more than this, it was set; less is jitter between two readings.
 _SET_BACK = timedelta(seconds=1)
 
 
 class Stamps:
     """Provides (source, measured_at, sequence) with strictly increasing ``measured_at``.
 
-    If the clock is set back, a new source begins: its samples carry the new time and collide with
-    no earlier sample.
+    If the clock is set back, a new source begins, so that samples with the new time are distinct
+    from all earlier ones.
     """
 
     def __init__(self) -> None:
