@@ -1,17 +1,17 @@
 """Measures jobs through a cluster's API: nodes, pods, their ends, usage and GPUs.
 
     quantities  ``3Gi`` -> bytes
-    sights      a Node or Pod object -> the fields that matter
+    sights      a Node or Pod object -> the fields that the collector needs
     identity    pods -> jobs, by owner, label or name, and by the time of their existence
     usage       metrics-server or kubelet summary -> usage of pods and nodes
     dcgm        DCGM exporter, through Prometheus -> accelerators, and the pods that have them
     readings    all of these -> samples of a job on a node
     reports     pods -> replicas of jobs that no scaler of Brain runs
-    door        the API server, over HTTP
-    sources     reads all sources, and names those that fail, with the remedy
-    loop        reads, spools, delivers, and reports its status
+    door        HTTP client of the API server
+    sources     reads all sources, and lists those that fail, with the remedy
+    loop        reads the cluster, spools and delivers samples, writes its status
     check       finds missing parts, for ``brain doctor --cluster``
 
-All modules except ``door``, ``sources``, ``loop`` and ``check`` are pure. Pods without Brain's
-agent are measured from outside; in other pods the agent measures, in more detail.
+All modules except ``door``, ``sources``, ``loop`` and ``check`` are pure. This collector measures
+only pods without Brain's agent, from outside; an agent measures its own pod in more detail.
 """

@@ -1,7 +1,7 @@
-"""Finds out what this collector lacks in a cluster, for ``brain doctor --cluster``.
+"""Checks if a cluster has everything that this collector needs, for ``brain doctor --cluster``.
 
-Each finding is one line of JSON. The API server itself answers about permissions (access reviews),
-for the calling account or for a named one. The operator's own check covers kinds and nodes.
+Each finding is one line of JSON. Access reviews of the API server show the permissions of the
+calling account, or of a named one. The operator's check covers kinds and nodes.
 """
 
 import json
@@ -16,7 +16,7 @@ from collectors.pods.door import Door
 from collectors.pods.sources import METRICS, REMEDIES, prometheus_query
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
-#: verb, group, resource, source that needs it, and True if the collector cannot do without it.
+#: Verb, group, resource, the source that needs this permission, and True if it is indispensable.
 _RIGHTS = (
     ("list", "", "pods", "pods", True),
     ("watch", "", "pods", "watch", False),
@@ -37,10 +37,10 @@ async def examine(
     *,
     user: str | None = None,
 ) -> list[Finding]:
-    """Check everything that the collector needs; a question that cannot be asked is a finding.
+    """Check everything that the collector needs; a check that fails to run is a finding, too.
 
     Args:
-        user: the account whose rights to check; None means the account that asks.
+        user: the account whose permissions to check; None for the calling account.
     """
     found: list[Finding] = []
     try:

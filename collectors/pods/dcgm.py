@@ -1,8 +1,8 @@
-"""Accelerators as NVIDIA's DCGM exporter reports them to Prometheus, and the pods that have them.
+"""Reads accelerators, and the pods that use them, from NVIDIA's DCGM exporter through Prometheus.
 
-This module converts percent and MiB, and handles special "blank" values, labels that Prometheus
-renamed (``exported_pod``), duplicate answers of two Prometheus servers, MIG instances (whose
-utilization is that of the engine), and exporters that name no pod.
+This module converts percent and MiB. It also handles special "blank" values, labels that Prometheus
+renamed (``exported_pod``), duplicate series of two Prometheus servers, MIG instances (for which the
+utilization of the engine is used), and exporters that name no pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,16 +14,16 @@ from typing import Any
 from brain.types.telemetry import GpuReading
 from collectors.pods.identity import PodStay, Stays
 
-#: Metrics that one query asks for.
+#: Query for all metrics that this module uses.
 QUERY = (
     '{__name__=~"DCGM_FI_DEV_GPU_UTIL|DCGM_FI_PROF_GR_ENGINE_ACTIVE|DCGM_FI_DEV_FB_USED|'
     "DCGM_FI_DEV_FB_FREE|DCGM_FI_DEV_FB_RESERVED|DCGM_FI_DEV_POWER_USAGE|"
     'DCGM_FI_DEV_GPU_TEMP"}'
 )
-#: Blank values of DCGM: 64-bit integers from here on, and of floating point from here on.
+#: DCGM's blank values: 64-bit integers and floating-point numbers from these on.
 _BLANK_INT, _BLANK_FLOAT = float(0x7FFF_FFFF_FFFF_FFF0), 140737488355328.0
 _MIB = 1 << 20
-#: Labels of the node, in order of trust; the last one is an address and a port.
+#: Labels that may name the node, the most reliable first; the last one is an address and a port.
 _NODE_LABELS = ("exported_node", "node", "Hostname", "kubernetes_node", "hostname")
 _REMEDY = (
     "set DCGM_EXPORTER_KUBERNETES=true on dcgm-exporter and mount the host's "
@@ -33,13 +33,13 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDevice:
-    """One accelerator, or instance of one, at one instant."""
+    """A reading of one accelerator, or of one MIG instance."""
 
     node: str
     uuid: str
     #: MIG instance of a partitioned device; empty for a whole device.
     instance: str
-    #: Namespace and name of the pod that has it; None if the exporter does not say.
+    #: Namespace and name of the pod that uses the device; None if the exporter names none.
     pod: tuple[str, str] | None
     reading: GpuReading
     at: datetime
@@ -59,9 +59,9 @@ class _Gathered:
 class DevicesByPod:
     """Devices of each pod, and devices without a pod."""
 
-    #: By pod uid.
+    #: Devices of each pod, by the pod's uid.
     of: Mapping[str, tuple[GpuReading, ...]]
-    #: Nodes whose devices cannot be assigned to pods, with the remedy.
+    #: Remedy by node, for nodes whose devices cannot be assigned to pods.
     unknown: Mapping[str, str]
 
 
@@ -69,8 +69,8 @@ def devices(answer: Mapping[str, Any], nodes: Mapping[str, str]) -> list[PodDevi
     """Read the answer to ``QUERY`` (Prometheus' ``/api/v1/query``).
 
     Args:
-        nodes: names of nodes, by everything that a series may have instead: the name, the node's
-        addresses, and the address of its exporter's pod.
+        nodes: the node's name by each text with which a series may identify the node: the name, an
+            address, and the name or address of the exporter's pod.
     """
     gathered: dict[tuple[str, str, str], _Gathered] = {}
     for series in (answer.get("data") or {}).get("result") or ():
@@ -94,10 +94,10 @@ def devices(answer: Mapping[str, Any], nodes: Mapping[str, str]) -> list[PodDevi
 
 
 def shared(found: Iterable[PodDevice], stays: Stays) -> DevicesByPod:
-    """Assign each device to the pod that has it.
+    """Assign each device to the pod that uses it.
 
-    If the exporter names no pod, devices are assigned only if one pod on the node requests exactly
-    as many.
+    If the exporter names no pod, the devices of a node are assigned only if one pod on the node
+    requests all of them.
     """
     of: dict[str, list[GpuReading]] = {}
     nameless: dict[str, list[PodDevice]] = {}
@@ -141,7 +141,7 @@ def _node(labels: Mapping[str, str], nodes: Mapping[str, str]) -> str | None:
 
 
 def _pod(labels: Mapping[str, str]) -> tuple[str, str] | None:
-    """Read a pod's name; Prometheus may rename its label to ``exported_pod``."""
+    """Return a pod's namespace and name; Prometheus may rename these labels to ``exported_…``."""
     if "exported_pod" in labels or "exported_namespace" in labels:
         named = labels.get("exported_namespace", ""), labels.get("exported_pod", "")
     else:

@@ -1,7 +1,7 @@
-"""A small HTTP client for the Kubernetes API server; its failures are domain errors.
+"""A small HTTP client for the Kubernetes API server, which raises the errors of ``brain.errors``.
 
-In a pod it needs only the service account's files. To read a kubeconfig, it loads the official
-client, which supports all ways to authenticate.
+In a pod, the client needs only the service account's files. To read a kubeconfig, it imports the
+official client, which supports all authentication methods.
 """
 
 import json
@@ -17,7 +17,7 @@ import httpx2
 from brain.errors import BadInput, NotAllowed, NotFound, NotSignedIn, Overloaded, Unavailable
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-#: Objects of one page; all pods of a large cluster in one answer would be hundreds of MB.
+#: Most objects of one page; one answer with all pods of a large cluster has hundreds of MB.
 PAGE = 500
 
 
@@ -26,7 +26,7 @@ class Access:
     """The API server's URL and the credentials for it."""
 
     url: str
-    #: Read again for each request: service account tokens are rotated.
+    #: Returns the present token; called for each request, because tokens are rotated.
     token: Callable[[], str]
     tls: ssl.SSLContext | bool = True
 
@@ -35,7 +35,7 @@ def in_cluster(account: Path = _ACCOUNT, environment: Mapping[str, str] = os.env
     """Return the access of the pod's service account.
 
     Raises:
-        Unavailable: this is no pod, or its account is not mounted.
+        Unavailable: this process runs outside a pod, or the account's files are not mounted.
     """
     host, port = (environment.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
     if not host or not (account / "token").exists():
@@ -52,7 +52,7 @@ def in_cluster(account: Path = _ACCOUNT, environment: Mapping[str, str] = os.env
 
 
 def by_kubeconfig(path: str | None, context: str | None) -> Access:
-    """Return the access of a kubeconfig; ``None`` is ``$KUBECONFIG``, else ``~/.kube/config``.
+    """Return the access of a kubeconfig; None means ``$KUBECONFIG``, else ``~/.kube/config``.
 
     Raises:
         Unavailable: the official client is not installed.
@@ -95,7 +95,7 @@ def _tls(made: Any) -> ssl.SSLContext | bool:
 
 
 class Door:
-    """A client of an API server. With ``transport``, tests need no network."""
+    """A client of an API server. Tests pass a ``transport`` that needs no network."""
 
     def __init__(self, access: Access, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._token = access.token
@@ -113,17 +113,18 @@ class Door:
         """Send a GET request; return the JSON object of the answer.
 
         Raises:
-            NotFound, NotSignedIn, NotAllowed, Overloaded: the server refused the request so.
+            NotFound, NotSignedIn, NotAllowed, Overloaded: the server refused the request with the
+                corresponding status.
             Unavailable: the server cannot be reached, or fails.
         """
         return await self._send("GET", path, query, None)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Post a body, for access reviews; errors as in ``get``."""
+        """Send a POST request (an access review); return the answer's object; errors as ``get``."""
         return await self._send("POST", path, {}, body)
 
     async def items(self, path: str) -> list[dict[str, Any]]:
-        """Return all objects of a list, page by page; errors as in ``get``."""
+        """Return all objects of a list, which is read page by page; errors as in ``get``."""
         found: list[dict[str, Any]] = []
         # Version 0: what the API server has in memory is fresh enough, and spares its database.
         query = {"limit": str(PAGE), "resourceVersion": "0"}
@@ -136,7 +137,7 @@ class Door:
             query = {"limit": str(PAGE), "continue": token}
 
     async def watch(self, path: str, **query: str) -> AsyncIterator[dict[str, Any]]:
-        """Yield changes event by event until the server ends the watch; errors as in ``get``."""
+        """Yield watch events until the server ends the watch; errors as in ``get``."""
         asked = {"watch": "true", **query}
         silence = httpx2.Timeout(30.0, read=float(query.get("timeoutSeconds", "240")) + 30.0)
         request = self._http.build_request(

@@ -1,9 +1,9 @@
 """Maps pods to jobs, and a pod's name at a given time to the pod that had the name then.
 
-Names are reused: ``digits-worker-0`` is another pod after a restart, and another job's after a
-second ``kubectl apply``. uids are not reused, but exporters and metrics-server only know names. So
-this module keeps *stays*: a pod's uid, its node, its job, and its begin and end. A reading belongs
-to the stay that covers its time, even if labels are late or missing.
+Names are reused: ``digits-worker-0`` is another pod after a restart, and belongs to another job
+after a second ``kubectl apply``. uids are not reused, but exporters and metrics-server report only
+names. So this module keeps *stays*: a pod's uid, node and job, and the times at which the pod began
+and ended. A reading belongs to the stay that includes its time, even if labels are late or missing.
 """
 
 import re
@@ -19,14 +19,14 @@ from collectors.pods.sights import PodSight
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 
-#: Readings are of a window that ends when they are stamped, and exporters lag.
+#: A reading may have a time this long after its pod's end: it covers a window, and exporters lag.
 LAG = timedelta(seconds=90)
-#: Time for which ended stays are kept: no reading is older.
+#: Ended stays are kept for this time; no reading is older.
 KEEP = timedelta(hours=1)
 
-#: Label with the uid of the job, on pods that our scaler makes.
+#: Label with the job's uid, on pods that Brain's operator creates.
 UID_LABEL = "elastic.iml.github.io/job-uid"
-#: Labels that name the job of a pod in its namespace.
+#: Labels of a pod with the name of its job.
 NAME_LABELS = (
     "elasticjob.dlrover/name",
     "training.kubeflow.org/job-name",
@@ -34,7 +34,7 @@ NAME_LABELS = (
     "batch.kubernetes.io/job-name",
     "job-name",
 )
-#: Labels and the forms of names that say which replica a pod is.
+#: Labels, and patterns of names, that contain a pod's role and replica id.
 _ROLE_LABELS = (
     "elasticjob.dlrover/replica-type",
     "training.kubeflow.org/replica-type",
@@ -53,29 +53,28 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterJob:
-    """A job of the cluster's API."""
+    """A job whose object the cluster's API server has, or had."""
 
-    #: Its object's uid, which is Brain's id of it.
+    #: uid of the job's object, which is also the job's id in Brain.
     job: JobId
     kind: str
     namespace: str
     name: str
     created_at: datetime
-    #: None while its object is there and its job is not over.
+    #: None while the object exists and the job has not ended.
     ended_at: datetime | None = None
-    #: True if its object says that DLRover's master runs it, so that Brain's operator reads its
-    #: pods.
+    #: True if DLRover's master runs the job. Brain's operator then reports the job's pods.
     advised: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodStay:
-    """One pod, by uid, and the time for which it existed."""
+    """One pod, and the time for which it existed."""
 
     pod: PodSight
     job: JobId | None
     begin: datetime
-    #: None while it is there and has not ended.
+    #: None while the pod exists and has not ended.
     end: datetime | None = None
 
     def covers(self, at: datetime) -> bool:
@@ -85,7 +84,7 @@ class PodStay:
 
 @dataclass(frozen=True)
 class ClusterJobs:
-    """All jobs that the cluster's API has."""
+    """All jobs of the cluster."""
 
     all: Sequence[ClusterJob] = ()
 
@@ -95,7 +94,7 @@ class ClusterJobs:
 
     @cached_property
     def named(self) -> Mapping[tuple[str, str], list[ClusterJob]]:
-        """Return jobs by namespace and name, which several jobs may have had in turn."""
+        """Return jobs by namespace and name; several jobs may have had the same name in turn."""
         return _grouped(self.all, lambda job: (job.namespace, job.name))
 
 
@@ -115,12 +114,12 @@ class Stays:
         return _grouped(self.all.values(), lambda stay: stay.pod.node)
 
     def at(self, namespace: str, name: str, instant: datetime) -> PodStay | None:
-        """Return the pod that had a name at ``instant``; if there are two, return the later one."""
+        """Return the pod that had a name at ``instant``, the later one of two; None if none had."""
         alike = self.named.get((namespace, name), ())
         return max((s for s in alike if s.covers(instant)), key=lambda s: s.begin, default=None)
 
     def on(self, node: str, instant: datetime) -> list[PodStay]:
-        """Return pods that ran on a node at ``instant``."""
+        """Return the pods that ran on a node at ``instant``."""
         return [
             stay
             for stay in self.placed.get(node, ())
@@ -129,9 +128,10 @@ class Stays:
 
 
 def replica_of(pod: PodSight) -> tuple[str, int] | None:
-    """Return role and id of a pod from its labels, else from its name; None if neither has them.
+    """Return a pod's role and replica id from its labels, else from its name; None if both lack
+    them.
 
-    The id comes from the name if possible: an id is never reused, an index is.
+    The id comes from the name if possible, because ids in names are never reused and indexes are.
     """
     for form in _NAMES:
         if found := form.fullmatch(pod.name):
@@ -142,10 +142,10 @@ def replica_of(pod: PodSight) -> tuple[str, int] | None:
 
 
 def job_of(pod: PodSight, jobs: ClusterJobs) -> JobId | None:
-    """Return the job of a pod: by uid, else by labels, else by name; None if it has none.
+    """Return the job of a pod by uid, else by labels, else by name; None if it belongs to no job.
 
-    Labels and names refer only to jobs that existed when the pod was created; of several jobs with
-    the same name, the latest is used.
+    A label or name matches only jobs that existed when the pod was created. Of several jobs with
+    the same name, the latest is returned.
     """
     for uid in (pod.labels.get(UID_LABEL), pod.owner.uid if pod.owner else None):
         if uid in jobs.ids:
@@ -163,10 +163,10 @@ def job_of(pod: PodSight, jobs: ClusterJobs) -> JobId | None:
 
 
 def looked(stays: Stays, pods: Iterable[PodSight], jobs: ClusterJobs, now: datetime) -> Stays:
-    """Return the stays, updated from all pods.
+    """Return the stays, updated from the list of all pods.
 
-    A pod that is no longer listed has ended between two looks. Its last observation is kept, which
-    may show how it ended.
+    A pod that is missing from the list ended since the last list. Its stay keeps the last
+    observation, which may show how the pod ended.
     """
     seen = {pod.uid: pod for pod in pods}
     found = {

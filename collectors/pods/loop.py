@@ -1,8 +1,8 @@
-"""``brain-collect --kubernetes``: read the cluster, store, deliver, report its state.
+"""``brain-collect --kubernetes``: reads a cluster, and sends samples, replicas and nodes to Brain.
 
-There is one such collector per cluster (or list of namespaces). Samples go through the same spool
-and the same requests as a machine's readings; replicas and nodes are reported as by a scaler. The
-collector changes nothing in the cluster.
+One such collector runs per cluster, or per list of namespaces. It spools and sends samples like a
+machine's collector, and reports replicas and nodes like a scaler. The collector changes nothing in
+the cluster.
 """
 
 import argparse
@@ -38,19 +38,19 @@ from collectors.spool import Spool
 
 log = logging.getLogger("collectors")
 
-#: Seconds after which Brain is asked again about a job that it did not know.
+#: Seconds between two requests about a job that Brain does not know.
 _DOUBT_SECONDS = 60.0
-#: Seconds that the last attempt to deliver may take.
+#: Most seconds that the last attempt to deliver may take.
 _LAST_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodCollectorOptions:
-    """Options of the pod collector: addresses, credentials and the interval between looks."""
+    """Options of the pod collector: addresses, credentials and the interval between rounds."""
 
     home: Home
     url: str
-    #: Read again for each connection.
+    #: Returns Brain's token; called for each connection.
     token: Callable[[], str]
     every_seconds: float = 15.0
     #: Pool in which to register nodes; None if another process registers them.
@@ -58,7 +58,7 @@ class PodCollectorOptions:
 
 
 class ClusterCollector:
-    """One collector of a cluster; everything runs on one asyncio loop."""
+    """The collector of a cluster; everything runs on one asyncio loop."""
 
     def __init__(
         self,
@@ -75,17 +75,17 @@ class ClusterCollector:
         )
         self._stays = Stays()
         self._samples = Samples()
-        #: Jobs that Brain knows, and those that it did not, with when to ask again.
+        #: Jobs that Brain knows; and unknown jobs, with the time at which to ask Brain again.
         self._known: set[JobId] = set()
         self._strange: dict[JobId, float] = {}
-        #: Jobs whose replicas an operator tells of; their objects may go before their pods.
+        #: Jobs whose replicas an operator reports; their objects may be deleted before their pods.
         self._advised: set[JobId] = set()
         self._told: dict[JobId, object] = {}
         self._troubles: tuple[SourceTrouble, ...] = ()
         self._refused: dict[str, str] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Read the cluster until a signal comes; then try once more to deliver."""
+        """Read the cluster until ``stop`` is set, then try once more to deliver."""
         hearing = asyncio.create_task(self._sources.hear())
         try:
             while not stop.is_set():
@@ -101,7 +101,7 @@ class ClusterCollector:
             await self._finish()
 
     async def turn(self) -> None:
-        """Read the cluster once, and spool and deliver the samples."""
+        """Read the cluster once, then spool and deliver the samples."""
         found = await self._sources.look()
         now = self._clock()
         self._note(found)
@@ -139,7 +139,7 @@ class ClusterCollector:
         self._troubles = tuple(found.troubles)
 
     async def _ask_brain(self) -> None:
-        """Ask Brain for the jobs that it knows, among those with pods in this cluster."""
+        """Ask Brain which of the jobs with pods in this cluster it knows."""
         for job in {stay.job for stay in self._stays.all.values() if stay.job is not None}:
             if job in self._known or self._strange.get(job, 0.0) > time.monotonic():
                 continue
@@ -184,7 +184,7 @@ class ClusterCollector:
         self._refused[what] = str(why)
 
     def status(self) -> dict[str, Any]:
-        """Build the content of ``status.json``."""
+        """Return the content of ``status.json``."""
         counts = self._delivery.counts
         return {
             "v": wire.VERSION,
@@ -333,7 +333,7 @@ def _prometheus(given: argparse.Namespace) -> httpx2.AsyncClient | None:
 
 
 def _token(path: str | None) -> Callable[[], str]:
-    """Read the token again, since a mounted Secret may change while the collector runs."""
+    """Return a function that reads the token each time, because a mounted Secret may change."""
     return (lambda: _read(path)) if path else (lambda: os.environ.get("BRAIN_TOKEN", ""))
 
 

@@ -1,4 +1,4 @@
-"""Kubernetes' quantities: ``1500m``, ``3Gi``, ``12345n``, ``1e3``."""
+"""Parses Kubernetes quantities: ``1500m``, ``3Gi``, ``12345n``, ``1e3``."""
 
 import re
 from decimal import Decimal
@@ -19,10 +19,10 @@ _FACTOR: dict[str | None, Decimal] = {
 
 
 def quantity(text: object, *, field: str = "quantity") -> Decimal:
-    """Return the value of a quantity in units.
+    """Return the value of a quantity, without its suffix.
 
     Raises:
-        BadInput: the text is no quantity; the message names ``field``.
+        BadInput: the text is not a quantity; the message names ``field``.
 
     >>> quantity("3Gi"), quantity("250m"), quantity("1e3"), quantity(2)
     (Decimal('3221225472'), Decimal('0.250'), Decimal('1E+3'), Decimal('2'))
@@ -37,7 +37,7 @@ def quantity(text: object, *, field: str = "quantity") -> Decimal:
 
 
 def millis(text: object, *, field: str = "cpu") -> int:
-    """Return processors in thousandths, rounded up as Kubernetes does.
+    """Return a CPU quantity in thousandths of a processor, rounded up as in Kubernetes.
 
     >>> millis("2"), millis("1500m"), millis("12345678n")
     (2000, 1500, 13)

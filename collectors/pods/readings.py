@@ -1,6 +1,4 @@
-"""Combines all sources into one reading for each job on a node, which adds up the job's pods
-there.
-"""
+"""Combines all sources into one reading for each job on each node: the sum over the job's pods."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from collectors.pods.sights import NodeSight
 from collectors.pods.usage import PodUse, UsageReading, Use, rate
 from collectors.stamps import Stamps
 
-#: Counters that these sources never give.
+#: Why samples have no disk counters.
 _NO_DISK = "disk: neither metrics-server nor a kubelet reports the disk traffic of pods"
 _NO_NETWORK = (
     "network: metrics-server reports no traffic; let the collector `get` nodes/proxy, so that "
@@ -28,7 +26,7 @@ Place = tuple[JobId, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReading:
-    """A reading of a job on a node."""
+    """A reading of one job on one node."""
 
     job: JobId
     node: str
@@ -46,8 +44,8 @@ def readings(
 ) -> list[JobReading]:
     """Add up the usage of each job's pods on each node.
 
-    Pods with Brain's agent (which measures its own pod), pods without a job and unknown nodes are
-    left out. A value that was not measured stays unknown.
+    Pods with Brain's agent, pods without a job and unknown nodes are left out; an agent measures
+    its own pod. A value that was not measured is None.
     """
     parts: dict[Place, list[tuple[PodStay, PodUse]]] = {}
     for each in usage.pods:
@@ -102,7 +100,7 @@ class _Last:
 
 
 class Samples:
-    """Turns readings into samples; a reading that is not newer than the last one gives none."""
+    """Makes samples of readings; a reading that is not newer than the last one is ignored."""
 
     def __init__(self) -> None:
         self._last: dict[Place, _Last] = {}

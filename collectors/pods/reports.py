@@ -1,6 +1,4 @@
-"""Pods as replicas, for jobs that no scaler of Brain runs, and nodes in the form that Brain
-stores.
-"""
+"""Reports pods as replicas, for jobs that no scaler of Brain runs, and nodes in Brain's form."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,15 +10,15 @@ from brain.types.world import Replica, ReplicaExit, ReplicaReport, ReplicaState
 from collectors.pods.identity import PodStay, Stays, replica_of
 from collectors.pods.sights import NodeSight
 
-#: A pod that says so has a scaler that reports it.
+#: Label of pods that a scaler reports.
 MANAGED = "app.kubernetes.io/managed-by"
-#: Kinds whose pods this collector reports: ids in their names are never reused.
+#: Part of the names of pods that this collector reports; ids in these names are never reused.
 _TOLD = "-edljob-"
 
 
 def reports(stays: Stays, ours: Iterable[JobId], now: datetime) -> list[ReplicaReport]:
-    """Return a report for each job of ``ours`` with pods that only this collector reports
-    (DLRover).
+    """Return a report for each job of ``ours`` with pods that only this collector reports, which
+    are DLRover's.
     """
     wanted = frozenset(ours)
     found: dict[JobId, list[PodStay]] = {}
@@ -31,7 +29,7 @@ def reports(stays: Stays, ours: Iterable[JobId], now: datetime) -> list[ReplicaR
 
 
 def phases(stays: Stays) -> dict[str, dict[str, int]]:
-    """Count present pods by phase, per job; pods without a job are left out."""
+    """Return the number of present pods, by job and phase; pods without a job are left out."""
     counts: dict[str, Counter[str]] = {}
     for stay in stays.all.values():
         if stay.job is not None and (stay.end is None or stay.pod.end is not None):
@@ -40,7 +38,7 @@ def phases(stays: Stays) -> dict[str, dict[str, int]]:
 
 
 def nodes(seen: Iterable[NodeSight], pool: PoolName, now: datetime) -> list[Node]:
-    """Return the nodes to register; a node that is not ready is left out, so that Brain considers
+    """Return the nodes to register. A node that is not ready is left out, so that Brain considers
     it lost.
     """
     return [
@@ -106,5 +104,5 @@ def _ended(stay: PodStay) -> tuple[ReplicaExit | None, int | None, str]:
 
 
 def unclaimed(stays: Stays, known: Mapping[str, object]) -> int:
-    """Return jobs with pods in the cluster that Brain does not know."""
+    """Return the number of jobs that have pods in the cluster and that Brain does not know."""
     return len({s.job for s in stays.all.values() if s.job is not None and s.job not in known})

@@ -1,6 +1,6 @@
 """The fields of a Node or Pod object that the collector needs, as frozen values.
 
-Unknown and missing fields are tolerated: objects come from clusters of many versions.
+Unknown and missing fields are accepted, because clusters have many versions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from collectors.pods.quantities import millis, whole
 
 Object = Mapping[str, Any]
 
-#: Variable of a container in which our agent runs: such a pod measures itself.
+#: Environment variable of containers with Brain's agent, which measures its own pod.
 _AGENT = "BRAIN_POD"
 
 
@@ -43,7 +43,7 @@ class PodEnd:
 
     @property
     def succeeded(self) -> bool:
-        """True if all containers of the pod ended with 0."""
+        """True if all containers of the pod ended with exit code 0."""
         return self.reason == "Completed"
 
 
@@ -52,7 +52,7 @@ class PodSight:
     uid: str
     namespace: str
     name: str
-    #: None until it is bound.
+    #: Node of the pod; None until the pod is bound.
     node: str | None
     address: str | None
     owner: Owner | None
@@ -64,18 +64,18 @@ class PodSight:
     started_at: datetime | None
     deleting: bool
     end: PodEnd | None
-    #: Why it does not run yet, in one sentence; None if it runs.
+    #: Sentence with the reason why the pod does not run yet; None if it runs.
     waiting: str | None
-    #: True if Brain's agent is in it.
+    #: True if the pod contains Brain's agent.
     injected: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSight:
     name: str
-    #: Resources that pods may have of it.
+    #: Resources of the node that pods may reserve.
     allocatable: Resources
-    #: Product of its accelerators; ``cpu`` if there are none.
+    #: Product name of the node's accelerators; ``cpu`` if there are none.
     accelerator: str
     addresses: frozenset[str]
     schedulable: bool
@@ -83,7 +83,7 @@ class NodeSight:
 
 
 def instant(text: object) -> datetime | None:
-    """Parse an RFC 3339 time; None if there is none."""
+    """Return an RFC 3339 time as a datetime; None if there is none."""
     if not isinstance(text, str) or not text:
         return None
     try:
@@ -94,7 +94,7 @@ def instant(text: object) -> datetime | None:
 
 
 def pod(obj: Object) -> PodSight:
-    """Read a Pod.
+    """Return the needed fields of a Pod object.
 
     Raises:
         BadInput: the pod has no identity, or a quantity is not valid.
@@ -127,7 +127,7 @@ def pod(obj: Object) -> PodSight:
 
 
 def node(obj: Object) -> NodeSight:
-    """Read a Node.
+    """Return the needed fields of a Node object.
 
     Raises:
         BadInput: a quantity is not valid.
@@ -150,9 +150,8 @@ def node(obj: Object) -> NodeSight:
 def requests(spec: Object) -> Resources:
     """Return the resources that the scheduler reserves for a pod.
 
-    This is the overhead plus the larger of two sums: that of all containers, and that of the
-    largest init container and the sidecars that run with it. If a request is missing, the limit is
-    used.
+    They are the overhead plus the larger of two sums: that of all containers, and that of the
+    largest init container and the sidecars that run with it. The limit replaces a missing request.
     """
     running = sum((_wanted(each) for each in spec.get("containers") or ()), Resources())
     sidecars, most = Resources(), Resources()

@@ -1,4 +1,4 @@
-"""Reads every source once per look. If a source fails, its remedy is reported and the others are
+"""Reads every source once per round. If a source fails, its remedy is reported, and the others are
 still read.
 """
 
@@ -19,18 +19,18 @@ from collectors.pods.sights import NodeSight, Object, PodSight, instant, node, p
 from collectors.pods.usage import UsageReading, of_metrics_server, of_summary
 from collectors.pods.watching import Passing
 
-#: Kinds whose objects are jobs: path of the group and version, plural, kind.
+#: Kinds of jobs: the path of the group and version, the plural, and the kind.
 JOB_KINDS = (
     ("apis/elastic.iml.github.io/v1alpha1", "elasticjobs", "ElasticJob"),
     ("apis/kubeflow.org/v1", "pytorchjobs", "PyTorchJob"),
     ("apis/jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"),
 )
-#: Conditions and phases by which a job's object says that it is over.
+#: Conditions and phases of a job's object that mean that the job has ended.
 _OVER = ("Succeeded", "Failed", "Complete", "Completed", "Cancelled")
 #: ``spec.managedBy`` of jobs that DLRover's own master runs.
 _DLROVER = "dlrover"
 METRICS = "apis/metrics.k8s.io/v1beta1"
-#: Remedy for a source, by its name.
+#: Remedies by the name of the source.
 REMEDIES: Mapping[str, str] = {
     "nodes": "grant `list` on nodes: kubectl apply -k deploy/kustomize/cluster-wide",
     "pods": "grant `list` on pods: kubectl apply -k deploy/kustomize/cluster-wide",
@@ -52,7 +52,7 @@ REMEDIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTrouble:
-    """A source that cannot be read: its answer, and the remedy."""
+    """A source that cannot be read, with its error and the remedy."""
 
     source: str
     why: str
@@ -61,10 +61,10 @@ class SourceTrouble:
 
 @dataclass(slots=True)
 class SourcesRead:
-    """The results of one round; a source that could not be read has None."""
+    """The results of one round; ``pods`` or ``usage`` is None if it could not be read."""
 
     pods: Sequence[PodSight] | None = None
-    #: Heard of since the last round, and not listed any more.
+    #: Pods that the watch saw since the last round, and that are no longer listed.
     passed: Sequence[PodSight] = ()
     nodes: Mapping[str, NodeSight] = field(default_factory=dict)
     jobs: ClusterJobs = field(default_factory=ClusterJobs)
@@ -74,7 +74,7 @@ class SourcesRead:
 
 
 class TelemetrySources:
-    """The API server, and a Prometheus if one is named."""
+    """Reads the API server, and Prometheus if one is configured."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class TelemetrySources:
         await self._passing.run()
 
     async def look(self) -> SourcesRead:
-        """Read all sources. An error of a source is part of the result, and is never raised."""
+        """Read all sources; the result lists the errors of sources, and none is raised."""
         found, heard = SourcesRead(), self._passing.taken()
         try:
             found.pods = _readable(pod, await self._all("api/v1", "pods"), "pods", found)
@@ -142,7 +142,7 @@ class TelemetrySources:
             found.troubles.append(_trouble("usage", why))
 
     async def _summaries(self, found: SourcesRead, first: Exception) -> None:
-        """Read kubelets if metrics-server cannot be read."""
+        """Read the kubelets, because metrics-server cannot be read."""
         summaries: list[Object] = []
         why: BrainError | None = None
         for name in found.nodes:
@@ -191,10 +191,10 @@ class TelemetrySources:
 
 
 async def prometheus_query(client: httpx2.AsyncClient, query: str) -> dict[str, Any]:
-    """Run an instant query.
+    """Return the answer of Prometheus to an instant query.
 
     Raises:
-        Unavailable: Prometheus cannot be reached, or refuses.
+        Unavailable: Prometheus cannot be reached, or refuses the query.
     """
     try:
         answer = await client.get("/api/v1/query", params={"query": query})
@@ -208,7 +208,7 @@ async def prometheus_query(client: httpx2.AsyncClient, query: str) -> dict[str, 
 
 
 def _readable(read: Any, listed: Iterable[Object], source: str, found: SourcesRead) -> list[Any]:
-    """Read each object of a list; an unreadable object is reported and does not hide the others."""
+    """Return the parsed objects of a list; report an object that cannot be parsed."""
     made, odd = [], None
     for each in listed:
         try:
@@ -246,7 +246,7 @@ def _known(kind: str, obj: Object) -> ClusterJob:
 
 
 def _places(found: SourcesRead) -> dict[str, str]:
-    """Return names of nodes, by everything that a series may have instead of a name."""
+    """Return the node's name by each text with which a series may identify the node."""
     places = {name: name for name in found.nodes}
     for each in found.nodes.values():
         places |= dict.fromkeys(each.addresses - {""}, each.name)

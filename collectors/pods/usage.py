@@ -1,4 +1,4 @@
-"""Resource usage of nodes and pods, as metrics-server or a kubelet reports it."""
+"""Parses the resource usage of nodes and pods that metrics-server or a kubelet reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from collectors.pods.sights import Object, instant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """Usage of a pod or node, at the end of a window."""
+    """Usage of a pod or node; ``at`` is the end of the measured window."""
 
     cpu_millis: int
-    #: Working set: without the file cache that can be dropped.
+    #: Working set: used memory without the file cache that the kernel can drop.
     memory_bytes: int
-    #: Counters since the pod or node began; None if the source has none.
+    #: Bytes since the pod or node started; None if the source does not count them.
     received_bytes: int | None = None
     sent_bytes: int | None = None
     at: datetime
@@ -25,7 +25,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUse:
-    """Usage of a pod by name; ``uid`` if the source gives it."""
+    """Usage of a pod, with its name; ``uid`` is None if the source does not report it."""
 
     namespace: str
     name: str
@@ -39,7 +39,7 @@ class UsageReading:
 
     nodes: Mapping[str, Use]
     pods: Sequence[PodUse]
-    #: Items that could not be read.
+    #: Number of items that could not be parsed.
     unreadable: int = 0
 
 
@@ -64,7 +64,7 @@ def of_metrics_server(nodes: Object, pods: Object) -> UsageReading:
 
 
 def of_summary(summaries: Sequence[Object]) -> UsageReading:
-    """Read kubelets' ``/stats/summary``, one per node."""
+    """Read the ``/stats/summary`` of kubelets, one per node."""
     found: dict[str, Use] = {}
     listed: list[PodUse] = []
     unreadable = 0
@@ -120,7 +120,7 @@ def _counter(value: object) -> int | None:
 
 
 def rate(before: int | None, after: int | None, span: timedelta) -> float:
-    """Return bytes/s between two counters; 0 if one is missing, or the counter was reset."""
+    """Return the bytes per second between two counters; 0 if one is missing or was reset."""
     seconds = span.total_seconds()
     if before is None or after is None or after < before or seconds <= 0:
         return 0.0

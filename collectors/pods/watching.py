@@ -1,7 +1,8 @@
-"""Watches pods, so that a pod that appears and ends between two rounds of readings is not missed.
+"""Watches pods, so that a pod that starts and ends between two rounds of readings is not missed.
 
-Each look lists pods, while a watch receives every change. Changes are kept by uid until the next
-look takes them. A watch that ends begins again; the next list shows changes that it missed.
+Each round lists pods, and a watch receives every change in between. Changes are kept by uid until
+the next round takes them. A watch that ends is started again, and the next list shows the changes
+that the watch missed.
 """
 
 import asyncio
@@ -14,20 +15,20 @@ from collectors.pods.sights import PodSight, pod
 
 log = logging.getLogger("collectors")
 
-#: Pauses between two watches that failed, doubling from the first to the second.
+#: Shortest and longest pause after a failed watch; the pause doubles with each failure.
 _FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
 #: Seconds after which the server ends a watch.
 _WATCH_SECONDS = 240
 
 
 class Passing:
-    """A watch for pods that start and end between two readings."""
+    """A watch for pods that start and end between two rounds."""
 
     def __init__(self, door: Door, paths: Sequence[str]) -> None:
-        """``paths`` are lists of pods: one for the cluster, or one for each namespace."""
+        """``paths`` are the paths of lists of pods: one for the cluster, or one per namespace."""
         self._door, self._paths = door, tuple(paths)
         self._heard: dict[str, PodSight] = {}
-        #: Why pods cannot be watched; None if they are.
+        #: Error because of which pods cannot be watched; None if the watch works.
         self.trouble: BrainError | None = None
 
     async def run(self) -> None:
