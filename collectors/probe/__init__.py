@@ -1,16 +1,17 @@
 """The probe: it observes a worker's steps, data waits and saves from inside the script's process.
 
-It runs in the user's process, is loaded by absolute path as the package ``_brain_probe``, uses only
-the standard library and supports CPython 3.8 and later. Its modules import each other relatively,
-because no code of Brain is on ``sys.path``. The probe never imports torch; once the script does, it
-installs hooks in the optimizers, the DataLoader's iterator and the save and load functions. It
-never raises an exception into training, and blocks training only to park a worker on the agent's
-request. docs/reference/protocols.md describes its messages and files.
+The probe runs in the user's process, is loaded by absolute path as the package ``_brain_probe``,
+uses only the standard library and supports CPython 3.8 and later. Its modules import each other
+relatively, because no code of Brain is on ``sys.path``. The probe never imports torch. Once the
+script imports torch, the probe installs hooks in the optimizers, the DataLoader's iterator and the
+save and load functions. The probe never raises an exception into training, and blocks training only
+to park a worker on the agent's request. docs/reference/protocols.md describes the probe's messages
+and files.
 
-The hooks only count: they append one tuple per step, and a daemon thread makes samples of them.
-On sampled steps, a few in a hundred or less, the norms of gradients are read as they arrive
-(``Gradients``); no gradient is kept, changed, or exchanged. No module that scripts like to name
-their own files after (random, statistics, queue) is imported.
+The hooks only count: they append one tuple per step, and a daemon thread makes samples of the
+tuples. On sampled steps, a few in a hundred or less, the hooks read the norms of gradients
+(``Gradients``); no gradient is kept, changed, or exchanged. The probe imports no module whose name
+scripts often give to their own files (random, statistics, queue).
 """
 
 from __future__ import annotations
@@ -29,10 +30,9 @@ _probe: Probe | None = None
 
 
 def start(config: dict[str, Any]) -> None:
-    """Start to observe this process; ``config`` is the parsed BRAIN_WORKER. This never raises an
-    exception.
+    """Start to observe this process; ``config`` is the parsed BRAIN_WORKER. No exception is raised.
 
-    ``BRAIN_PROBE=0`` switches it off. Children of an observed process are not ranks, so they are
+    ``BRAIN_PROBE=0`` switches the probe off. Child processes of a worker are not ranks, so they are
     not observed: in a forked child the probe stops, and other children do not inherit BRAIN_WORKER.
     """
     global _probe
@@ -48,8 +48,8 @@ def start(config: dict[str, Any]) -> None:
 
 
 def failed_save(error: BaseException) -> tuple[str, int] | None:
-    """Return (path, free bytes there) of the save that raised an exception or one of its causes;
-    None if no save did.
+    """Return the path of the failed save that caused an exception, and the free bytes there; None
+    if no save caused it.
     """
     failed = None if _probe is None else _probe.failed_save
     chain, at = [], error  # type: list[int], BaseException | None
@@ -62,6 +62,6 @@ def failed_save(error: BaseException) -> tuple[str, int] | None:
 
 
 def saved(path: str) -> None:
-    """Report that a checkpoint is complete at ``path``, for scripts that save by unknown means."""
+    """Report a complete checkpoint at ``path`` that the probe's hooks did not see."""
     if _probe is not None:
         _probe.wrote(os.fspath(path), 0)

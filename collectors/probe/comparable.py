@@ -1,4 +1,4 @@
-"""Tests if a job's gradients can be compared, and gives the reason if not."""
+"""Checks if a job's gradients can be compared, and finds the reason if not."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterable
 
-#: Communication hooks after which every worker has the mean gradient, but for rounding.
+#: Communication hooks after which every worker has the mean gradient, except for rounding.
 AVERAGING = {"allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"}
 
 
 class NotComparable(Exception):
-    """The gradients of this job cannot be compared; the text says why."""
+    """The gradients of this job cannot be compared; the text is the reason."""
 
 
 class Odd(NotComparable):
-    """The gradients of one step cannot be compared, but other steps' may be; the text says why."""
+    """The gradients of one step cannot be compared, but those of other steps may be; the text is
+    the reason.
+    """
 
 
 def trained_by(optimizer: Any) -> list[Any]:
-    """Return the parameters that an optimizer trains, if each worker has all of them."""
+    """Return the parameters that an optimizer trains; raise if a worker has only parts of them."""
     own = [each for group in optimizer.param_groups for each in group["params"]]
     own = [each for each in own if each.requires_grad]
     for each in own:
@@ -38,8 +40,11 @@ def trained_by(optimizer: Any) -> list[Any]:
 
 
 def network_of(own: list[Any], networks: Iterable[Any], processes: int) -> Any:
-    """Return the DistributedDataParallel that contains all these parameters and averages gradients
-    over all workers; None for one worker without any.
+    """Return the DistributedDataParallel module that has all these parameters and averages their
+    gradients over all workers; None if a single worker uses no such module.
+
+    Raises:
+        NotComparable: several workers do not average all gradients over all workers.
     """
     wanted = {id(each) for each in own}
     for network in list(networks):
@@ -61,8 +66,8 @@ def network_of(own: list[Any], networks: Iterable[Any], processes: int) -> Any:
 
 
 def _foreign_hooks(network: Any) -> list[str]:
-    """Return the script's communication hooks of DistributedDataParallel that may not average; all
-    builtin hooks average.
+    """Return the names of the script's communication hooks that may not average gradients; all
+    hooks that torch provides average them.
     """
     hooks = [hook for hook, _ in getattr(network, "_comm_hooks", ())]
     names = [getattr(hook, "__qualname__", "?") for hook in hooks]

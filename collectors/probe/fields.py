@@ -1,4 +1,4 @@
-"""The control file that a worker shares with its agent, as numbers."""
+"""Reads and writes the control file that a worker shares with its agent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: Version of the control file.
+#: Version of the control file's layout.
 LAYOUT = 2
 
 # 8-byte fields.
@@ -20,8 +20,8 @@ COUNT = 16
 
 
 def mapped(path: str | None) -> Any:
-    """Return the control file as numbers. Fields are native and aligned, so reads are never
-    torn.
+    """Return the mapped control file as aligned integers, each of which is read and written
+    atomically; all zero if there is no file, or its layout has another version.
     """
     if path is None or sys.byteorder != "little":
         return [0] * COUNT

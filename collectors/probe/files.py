@@ -1,4 +1,4 @@
-"""Files that a script saves or loads: finds their present names, and detects changes."""
+"""Finds the present names of files that a script saves or loads, and detects changes of files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ if TYPE_CHECKING:
 
 
 class FileCall:
-    """The arguments of a save or load, read only where the probe's errors are caught."""
+    """The arguments of a save or load call, from which the file is found later: the probe's errors
+    are caught there.
+    """
 
     def __init__(self, file_of: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.file_of, self.args, self.kwargs = file_of, args, kwargs
 
 
 def path_of(file: Any) -> str | None:
-    """Return the absolute path of a path or named file; None for buffers and remote storage."""
+    """Return the absolute path of a path or an open file; None for buffers and remote storage."""
     if isinstance(file, FileCall):
         file = file.file_of(file.args, file.kwargs)
     if not isinstance(file, (str, bytes, os.PathLike)):
@@ -31,27 +33,27 @@ def path_of(file: Any) -> str | None:
 
 
 def free_bytes(path: str) -> int:
-    """Return the bytes that may still be written at a path; 0 if no file can be made there."""
+    """Return the free bytes of the path's file system; 0 if no file can be created there."""
     found = os.statvfs(path)
     return 0 if found.f_files and not found.f_favail else found.f_bavail * found.f_frsize
 
 
 def identity(path: str) -> tuple[Any, ...]:
-    """Return (inode, inode of its directory), by which a renamed file is found again."""
+    """Return the inodes of a file and its directory, by which a renamed file is found again."""
     return inode_of(path), os.stat(os.path.dirname(path)).st_ino
 
 
 def inode_of(path: str) -> int:
-    """Return the inode of a file; for a file in memory (``launcher/inject/shim.py``), the inode of
-    the file on storage that will replace it.
+    """Return the inode of a file. For a file in memory (``launcher/inject/shim.py``), return the
+    inode of the file on storage that will replace it.
     """
     shim = sys.modules.get("_brain_shim")
     return os.stat(path).st_ino if shim is None else int(shim.inode(path))
 
 
 def final_name(path: str, identity: tuple[Any, ...]) -> str | None:
-    """Return the present path of the inode: the same, another name in the same directory, or the
-    same name in a renamed directory; None if the file is gone.
+    """Return the present path of a file by its ``identity``: the same path, another name in the
+    same directory, or the same name in a renamed directory. None if the file is gone.
     """
     inode, directory_inode = identity
     directory, name = os.path.split(path)
@@ -117,15 +119,13 @@ class DeclaredCheckpoint:
         self.unchanged_steps = 0
 
     def seen(self, path: str) -> None:
-        """Record that the probe saw a save to this path, so that its change is not reported
-        again.
-        """
+        """Record that the probe saw a save to this path, so that ``changed`` does not report it."""
         if self.path and (path + os.sep).startswith(self.path + os.sep):
             self.known = None
 
     def changed(self, steps: int) -> int | None:
-        """Return the number of steps completed before a change, once two looks in a row found the
-        same state; else None.
+        """Return the number of steps that were completed before the checkpoint changed, once two
+        calls in a row found the same state; else None.
         """
         if self.path is None:
             return None

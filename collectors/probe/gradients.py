@@ -1,4 +1,4 @@
-"""Gradient noise, measured on sampled steps as gradients arrive."""
+"""Measures gradient noise on sampled steps, while gradients arrive."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from .observing import Probe
 
-#: Steps between those whose gradients are read, at least. Only powers of two are used, so that all
-#: ranks read the same steps: in a synchronous job everybody waits for one that reads alone.
+#: Least number of steps from one sampled step to the next. Only powers of two are used, so that all
+#: ranks sample the same steps: in a synchronous job all ranks wait for a rank that samples alone.
 GRADIENT_STEPS = 16
-#: Nanoseconds per step that reading gradients may cost on average; rarer sampling makes it so.
+#: Most nanoseconds per step, on average, for reading gradients; sampling is rare enough for this.
 GRADIENT_NS = 12_000
-#: Nanoseconds between steps whose gradients are read, at least.
+#: Least nanoseconds between two sampled steps.
 GRADIENT_PAUSE_NS = 100_000_000
-#: Nanoseconds that a hook costs outside of its own body, for autograd's call.
+#: Nanoseconds that autograd needs to call a hook, without the hook's own time.
 HOOK_NS = 1_500
 #: Steps after which the probe tries again if gradients could not be compared.
 RETRY_STEPS = 1024
@@ -37,15 +37,15 @@ ATTEMPTS = 4
 class Gradients:
     """Compares gradients of one micro-batch with those of a whole step, on sampled steps.
 
-    Under DistributedDataParallel a worker sees its own gradient as it arrives at a parameter, and
-    the mean over all workers when the backward pass ends; with accumulation, that of each
-    micro-batch and their mean. The difference of their squared norms is gradient noise (McCandlish
-    et al., 2018, appendix A.1; ``brain.models.efficiency``). The measurement exchanges nothing, and
-    both norms are read in the same backward passes: later changes of gradients (clip, unscale,
-    zero) do not matter, and a constant loss scale cancels.
+    Under DistributedDataParallel, a hook reads the worker's own gradient when it arrives at a
+    parameter, and the mean over all workers when the backward pass ends. With accumulation, the
+    hook reads the gradient of each micro-batch and their mean. The difference of the squared norms
+    is gradient noise (McCandlish et al., 2018, appendix A.1; ``brain.models.efficiency``). The
+    measurement exchanges nothing. Both norms are read in the same backward passes, so later changes
+    of gradients (clip, unscale, zero) do not matter, and a constant loss scale cancels.
 
-    Parameters have hooks only during a sampled step. If gradients of a step do not suit the
-    estimate, the step is dropped; if they never do, the reason is reported and no estimate is made.
+    Parameters have hooks only during a sampled step. If the gradients of a step cannot be compared,
+    the step is dropped. If no step's gradients can, the reason is reported instead of an estimate.
     """
 
     def __init__(self, probe: Probe) -> None:
@@ -91,7 +91,7 @@ class Gradients:
     # -- for the hooks of a step ------------------------------------------------------------------
 
     def open(self, steps: int, now: int) -> None:
-        """After a step, install hooks if the next step is to be sampled."""
+        """Install hooks if the next step must be sampled; called after each step."""
         half = GRADIENT_STEPS // 2
         self.due = steps - steps % half + half
         if self.off or steps < self.resume:
@@ -101,11 +101,11 @@ class Gradients:
             self._guarded(self._open, steps, now, not full)
 
     def close(self) -> None:
-        """Before the optimizer step, remove the hooks."""
+        """Remove the hooks; called before the optimizer step."""
         self._guarded(self._close)
 
     def conclude(self, micro: int, examples: int, batch: int | None) -> None:
-        """After the step, compute a result from the norms and from the loaders' batches."""
+        """Compute a result from the norms and from the loaders' batches; called after the step."""
         self._guarded(self._conclude, micro, examples, batch)
         if not self.timing:
             hooks = sum(len(norms) + 1 for norms in self.norms)
@@ -115,9 +115,8 @@ class Gradients:
         self.spent = 0
 
     def told(self) -> tuple[Any, ...]:
-        """Return and clear the results of a window of steps.
-
-        The findings are norms, waits in nanoseconds, and the reason if there are none.
+        """Return and clear the results of a window of steps: the norms, the waits in nanoseconds,
+        and the reason if gradients cannot be compared.
         """
         if self.waiting:
             self._guarded(self._poll)
@@ -139,7 +138,7 @@ class Gradients:
         self.spent += time.perf_counter_ns() - began
 
     def _give_up(self, why: str, odd: bool = False) -> None:
-        """Drop the sampled step; unless only that step was odd, sample again much later."""
+        """Drop the sampled step. Unless only this step was ``odd``, sample again much later."""
         self._unhook()
         self.closed = False
         self.reason = why
@@ -154,7 +153,7 @@ class Gradients:
             handle.remove()
 
     def _pace(self) -> None:
-        """Choose the number of steps between samples, by their cost and by time."""
+        """Choose the number of steps from one sampled step to the next, by cost and by time."""
         steps, at = self.opened
         now = time.monotonic_ns()
         step_ns = max(1, now - at) / max(1, self.probe.steps - steps)
@@ -239,14 +238,14 @@ class Gradients:
         norms.append(norm_of(torch, gradient))
 
     def _follow(self) -> None:
-        """Have ``_over`` called after other callbacks at the end (DistributedDataParallel's)."""
+        """Make autograd call ``_over`` after other callbacks, such as DistributedDataParallel's."""
         if not self.queued:
             self.queued = True
             engine = sys.modules["torch"].autograd.Variable._execution_engine
             engine.queue_callback(functools.partial(self._over, 2))
 
     def _over(self, more: int) -> None:
-        """Note that a backward pass ends; earlier callbacks in the queue may queue more."""
+        """Record that a backward pass ends; callbacks that run before may queue further ones."""
         if self.handles and self.probe.armed:
             self._guarded(self._over_now, more)
 
@@ -293,7 +292,7 @@ class Gradients:
             self._poll()
 
     def _weigh(self, micro: int, examples: int, batch: int | None) -> None:
-        """Sum up the norms of a step whose gradients are comparable."""
+        """Add up the norms of a step whose gradients can be compared."""
         fired = [norms for norms in self.norms if norms]
         if not fired:
             raise NotComparable("no gradient came to the optimizer's parameters by backward()")
@@ -323,7 +322,7 @@ class Gradients:
         self.last = self.newest
 
     def _check(self, fired: list[Any], passes: int, micro: int) -> None:
-        """Refuse a step in which gradients are not one per parameter and micro-batch."""
+        """Raise ``Odd`` for a step without exactly one gradient per parameter and micro-batch."""
         if min(map(len, fired)) != passes:
             raise Odd("some parameters take part in some backward passes of a step only")
         if passes != micro:
@@ -336,7 +335,7 @@ class Gradients:
             raise Odd("several optimizers share the network's parameters")
 
     def _poll(self) -> None:
-        """Take the results that a device has ready, without waiting for others."""
+        """Take the results that a device has computed, without waiting for others."""
         while self.waiting:
             ready, values, scale, passes, batch = self.waiting[0]
             if ready is not None and not isinstance(ready, int) and not ready.query():

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-#: The interpreter leaves frames of files with these words in their names out where a warning counts
-#: frames (``stacklevel``), as it does its own of an import: the warning names the script's line.
+#: File name of wrapped functions. A warning's ``stacklevel`` does not count frames of files with
+#: these words in their names, so that a warning names the script's line.
 _UNCOUNTED = __file__ + " (importlib._bootstrap)"
 
 
 def _instead_of(original: Any) -> Callable[[_F], _F]:
-    """Like ``functools.wraps``, for a function that replaces the original and calls it."""
+    """Do the same as ``functools.wraps``, and hide the function's frame from warnings."""
 
     def wrap(function: _F) -> _F:
         function.__code__ = function.__code__.replace(co_filename=_UNCOUNTED)
@@ -64,7 +64,7 @@ class Finder:
             self.actions[f"{pytorch}.plugins.io.async_plugin"] = _hook_lightning_async
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Let the other finders find the module, and act after its code has run."""
+        """Find an observed module with the other finders, and run its action after its code."""
         if name not in self.actions or not self.probe.armed:
             return None
         # Those before have been asked; another that acts likewise must not ask us in turn.
@@ -91,7 +91,7 @@ class Finder:
             self.probe.failed(name, error)
 
     def act(self, name: str, module: Any) -> None:
-        """Instrument one module that has run."""
+        """Install the hooks of one imported module."""
         try:
             self.actions[name](self.probe, module)
         except Exception as error:  # noqa: BLE001 - an import must not fail through us
@@ -130,7 +130,7 @@ def _hook_loaders(probe: Probe, module: Any) -> None:
 
 
 def _remember(name: str, into: str) -> Any:
-    """Return an action that keeps weak references to a class's instances in ``Gradients``."""
+    """Return an action that stores weak references to a class's new instances in ``Gradients``."""
 
     def act(probe: Probe, module: Any) -> None:
         made = getattr(probe.gradients, into)
@@ -163,7 +163,7 @@ def _hook_files(savers: dict[str, Any], loaded: Any = None, loader: str = "load"
 
 
 def _hook_state_dicts(probe: Probe, module: Any) -> None:
-    """Ignore steps inside ``get_state_dict``, which gives a fresh optimizer its state by a step
+    """Ignore steps inside ``get_state_dict``, which initializes a new optimizer's state with a step
     with zero gradients and a learning rate of 0.
     """
     original = getattr(module, "_init_optim_state", None)
@@ -231,8 +231,8 @@ def _saving(probe: Probe, original: Any, file_of: Any) -> Any:
 
 
 def _saving_later(probe: Probe, original: Any, file_of: Any) -> Any:
-    """Wrap a save with a future: the state is that of the call, the checkpoint is complete when the
-    future is done.
+    """Wrap a save that returns a future. The checkpoint has the state at the call, and is complete
+    when the future is done.
     """
 
     @_instead_of(original)
@@ -254,8 +254,8 @@ def _saving_later(probe: Probe, original: Any, file_of: Any) -> Any:
 
 
 def _saving_in_executor(probe: Probe, original: Any, file_of: Any) -> Any:
-    """Wrap a save in a plugin's executor. That has one thread, so a task submitted after the save
-    runs once the save is over.
+    """Wrap a save that runs in a plugin's executor. The executor has one thread, so a task that is
+    submitted after the save runs once the save has ended.
     """
 
     @_instead_of(original)
@@ -302,7 +302,7 @@ def _argument(index: int, name: str) -> Any:
 
 
 def _checkpoint(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the directory of a call of torch.distributed.checkpoint."""
+    """Return the directory that a call of torch.distributed.checkpoint names."""
     if kwargs.get("checkpoint_id") is not None:
         return kwargs["checkpoint_id"]
     storage = kwargs.get("storage_writer") or kwargs.get("storage_reader")

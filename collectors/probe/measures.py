@@ -8,9 +8,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: First steps of a process: allocators, autotuners and caches are still filling.
+#: Number of first steps in the phase ``warmup``, in which allocators, autotuners and caches fill.
 WARMUP_STEPS = 5
-#: Steps of a window that its medians are taken over; sorting more would hold the interpreter.
+#: Most steps of a window for its medians; sorting more would block the interpreter for too long.
 WINDOW_STEPS = 1000
 
 PHASES = ("training", "warmup", "checkpoint", "evaluation")
@@ -38,8 +38,8 @@ def samples(measured: tuple[Any, ...]) -> list[Any]:
 
 
 def _compared(norms: list[Any], waits: list[int], reason: str | None) -> dict[str, Any]:
-    """Return means of gradient norms (batch, square, batch, square) over the usual batches, and
-    waits.
+    """Return the fields with the mean wait, and the mean squared norms over the most frequent pair
+    of batch sizes. ``norms`` has (batch, square, batch, square) for each step.
     """
     fields: dict[str, Any] = {}
     if waits:
@@ -61,7 +61,9 @@ def _compared(norms: list[Any], waits: list[int], reason: str | None) -> dict[st
 
 
 def _summary(entries: list[Any]) -> dict[str, Any]:
-    """Return medians and means of steps (phase, duration, wait, micro-batches, examples, batch)."""
+    """Return medians and means of a window; each entry is one step: (phase, duration, wait,
+    micro-batches, examples, batch).
+    """
     steps = len(entries)
     seconds = sum(entry[1] for entry in entries) / 1e9
     examples = sum(entry[4] for entry in entries)

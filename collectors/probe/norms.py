@@ -1,6 +1,4 @@
-"""Norms of gradients, as tensors on the gradients' own device, so that no thread waits for the
-device.
-"""
+"""Computes norms of gradients as tensors on the gradients' device, for which no thread waits."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ def norms_of(torch: Any, gradients: list[Any]) -> list[Any]:
 
 
 def squares_of(torch: Any, found: list[Any]) -> Any:
-    """Return the sum of the squares of norms, which must be on one device."""
+    """Return the sum of the squares of norms, all of which must be on one device."""
     if len({each.device for each in found}) > 1:
         raise NotComparable("gradients on several devices")
     return torch.stack(found).double().square().sum()
