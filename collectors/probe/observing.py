@@ -1,4 +1,4 @@
-"""The state of one observed process, and the actions of its hooks."""
+"""The state of one observed process, and the actions of the probe's hooks."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
-#: Nanoseconds that a window of steps lasts at least.
+#: Least nanoseconds of a window of steps.
 WINDOW_NS = 1_000_000_000
-#: Errors of our own after which the probe switches itself off.
+#: Number of the probe's own errors after which it switches itself off.
 FAILURES = 10
-#: Steps of another optimizer without one of the main optimizer after which it takes over.
+#: An optimizer becomes the main one after this many steps during which the main one made none.
 SWITCH_STEPS = 50
-#: Exit code of a worker whose lease ran out, as the launcher's watch has it.
+#: Exit code of a worker whose lease ran out; the launcher uses the same number.
 LEASE_OVER = 83
-#: Distinct files whose loading is announced; data sets may be loaded file by file.
+#: Most distinct files whose loading is announced; data sets may be loaded file by file.
 LOADS = 4096
 
 
@@ -69,7 +69,7 @@ class Probe:
         self.opened = 0
         # Saves that wait for their final name, and what was told already.
         self.saves: collections.deque[tuple[Any, ...]] = collections.deque()
-        #: (identity of the exception, path, bytes free there) of the newest save that failed.
+        #: The newest failed save: the exception's ``id``, the path, and the free bytes there.
         self.failed_save: tuple[int, str, int] | None = None
         self.uploads = Uploads()
         self.loads: set[tuple[str, int]] = set()
@@ -79,7 +79,7 @@ class Probe:
         self.part = sharding.Part()
 
     def install(self) -> None:
-        """Hook into observed modules when they are imported, and do nothing in forked children."""
+        """Install hooks in observed modules when they are imported, but not in forked children."""
         finder = Finder(self)
         finder.actions.update(tensorflow.ACTIONS)
         sys.meta_path.insert(0, finder)
@@ -91,7 +91,7 @@ class Probe:
         self.sender.tell("started", pid=os.getpid())
 
     def moved(self, rank: int, processes: int, place: dict[str, Any]) -> None:
-        """Record that this process continues in another world, to which the next samples belong."""
+        """Record that this process continues in another world, to which later samples belong."""
         try:
             self._close_window(time.monotonic_ns())
             # The thread that sends makes samples of a window by what is known here.
@@ -110,7 +110,7 @@ class Probe:
         self.armed = False
 
     def finish(self) -> None:
-        """At the end of the process, announce the last save and send the last window."""
+        """Announce the last save and send the last window; called at the end of the process."""
         if not self.armed:
             return
         try:
@@ -136,7 +136,7 @@ class Probe:
 
     def check_lease(self) -> None:
         """End or hold this process if its lease has expired. A process that was stopped and resumes
-        must not step or save beside its successors, even before the lease's own thread runs.
+        must not step or save while its successors run, even before the lease's own thread runs.
         """
         while 0 < self.control[fields.LEASE] < time.monotonic_ns():
             if not self.config.get("hold"):
@@ -148,7 +148,9 @@ class Probe:
     # -- optimizer steps ----------------------------------------------------------------------
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Handle a step boundary: saves have their final names, and the worker may be parked."""
+        """Handle a step boundary: announce saves, which now have their final names, and park the
+        worker if the agent requests it.
+        """
         if not self.armed or getattr(self.nested, "initialising", False):
             return
         path, park = None, False
@@ -183,7 +185,7 @@ class Probe:
             self.failed("after_step", error)
 
     def _takes_over(self, optimizer: Any) -> bool:
-        """True if this optimizer is the main one from now on, so that its step counts."""
+        """True if this optimizer becomes the main one, so that its step counts."""
         key = id(optimizer)
         stepped = self.others.get(key)
         gone = self.main_alive is not None and self.main_alive() is None
@@ -290,9 +292,9 @@ class Probe:
             self.failed("after_next", error)
 
     def _read(self) -> list[Any]:
-        """Return the data reads of this step.
+        """Return the batches that were read for this step.
 
-        If several loaders were read, the newest one feeds the step. A loader that is read before
+        If several loaders were read, the last one belongs to the step. A loader that is read before
         most steps counts as well. Any other loader belongs to an evaluation.
         """
         if len(self.loaders) == 1:
@@ -312,8 +314,8 @@ class Probe:
     def wrote(
         self, file: Any, seconds_ns: int, step: int | None = None, upload: bool = False
     ) -> None:
-        """Remember a written file or directory until the next boundary. ``step`` is given if the
-        file has been complete since that step, or if an ``upload`` has its state from that step.
+        """Remember a written file or directory until the next step boundary. ``step`` is the step
+        since which the file has been complete, or whose state an ``upload`` contains.
         """
         try:
             path = files.path_of(file)
@@ -334,8 +336,8 @@ class Probe:
             self.wrote(upload.place, 0, step=upload.step, upload=True)
 
     def _await_upload(self) -> None:
-        """Hold training while the checkpoint of this step is written, so that a change that waits
-        for the checkpoint loses no step.
+        """Block training while the checkpoint of this step is written, so that a world change that
+        waits for this checkpoint loses no step.
         """
         began, control = time.monotonic_ns(), self.control
         control[fields.DOING] = 1
@@ -347,9 +349,7 @@ class Probe:
         self.since += time.monotonic_ns() - began if self.since else 0
 
     def failed_to_save(self, file: Any, error: BaseException) -> None:
-        """Remember the path of a failed save and the free bytes there, before the script cleans
-        up.
-        """
+        """Store the path of a failed save, and the free bytes there before the script cleans up."""
         try:
             path = files.path_of(file)
             if path is not None:
@@ -358,7 +358,7 @@ class Probe:
             self.failed("failed_to_save", unknown)
 
     def read(self, file: Any) -> None:
-        """Announce a file or directory that was loaded, once."""
+        """Announce a loaded file or directory, each only once."""
         try:
             path = files.path_of(file)
             if not self.armed or path is None or len(self.loads) >= LOADS:
@@ -372,9 +372,9 @@ class Probe:
             self.failed("read", error)
 
     def _announce_saves(self, last: bool = False) -> str | None:
-        """Announce the due saves under their final names; return the last name.
+        """Announce the due saves under their final names; return the last name at a safe point.
 
-        An upload of an earlier step is no safe point: the steps since would be lost.
+        An upload of an earlier step is no safe point, because the steps since then would be lost.
         """
         told, waiting = None, []
         while self.saves:

@@ -1,4 +1,4 @@
-"""Finds out if this worker has met another one, which independent copies of a program never do."""
+"""Checks if this worker is connected with another, as independent copies of a program never are."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: Sizes of a world that another launcher made, by which its libraries find their peers.
+#: Environment variables with the size of a world that another launcher made.
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "HOROVOD_SIZE")
 
 
 def met() -> bool:
-    """True if any library in this process is now connected with another worker.
+    """True if a library in this process is connected with another worker.
 
-    The check imports nothing and uses no network, because only imported libraries can connect
-    workers.
+    The check imports nothing, because only imported libraries can connect workers, and uses no
+    network.
     """
     return _launched() or _grouped() or _divided() or _of_mpi() or _of_horovod()
 
@@ -39,9 +39,7 @@ def _grouped() -> bool:
 
 
 def _divided() -> bool:
-    """True if the script uses shards of ``launcher.data``, which the coordinator divides among
-    workers.
-    """
+    """True if the script uses ``launcher.data``, whose shards are divided among workers."""
     client: Any = getattr(sys.modules.get("launcher.data.client"), "client", None)
     return client is not None and client.cache_info().currsize > 0
 

@@ -1,4 +1,4 @@
-"""Sends the probe's events to the agent immediately, and its samples to the collector."""
+"""Sends the probe's events to the agent immediately, and the probe's samples to the collector."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 #: Version of the messages.
 VERSION = 1
-#: Number of samples kept while no collector listens.
+#: Most samples that are kept while no collector listens.
 UNSENT = 256
-#: Seconds between looks at a declared checkpoint, and between attempts to send what is unsent.
+#: Seconds between checks of a declared checkpoint, and between attempts to send unsent messages.
 LOOK_SECONDS = 0.25
-#: Seconds between attempts while a listener's queue is full; some hold ten datagrams.
+#: Seconds between attempts while a receiver's queue is full; some queues hold ten datagrams.
 BUSY_SECONDS = 0.01
 
 
 class Sender:
-    """Sends to agent and collector; its thread makes samples from windows, and never blocks."""
+    """Sends events and samples; a separate thread makes samples from windows, without blocking."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
@@ -60,7 +60,7 @@ class Sender:
         self.measured_us = 0
 
     def start(self) -> None:
-        """Start to send; called at the first step, so that scripts without steps have no extra
+        """Start the thread; called at the first step, so that scripts without steps have no extra
         thread.
         """
         # No signal comes to it: a script may block one in all of its own threads and wait for it.
@@ -70,12 +70,12 @@ class Sender:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def hand(self, measured: tuple[Any, ...]) -> None:
-        """Queue a measurement on the script's thread, by one append."""
+        """Queue a measurement; this costs the script's thread one append."""
         self.handed.append(measured)
         self.wake.set()
 
     def tell(self, event: str, **fields: Any) -> None:
-        """Send an event to the agent now; keep it for the thread if the agent is busy."""
+        """Send an event to the agent now; if the agent is busy, the thread sends it later."""
         if self.agent is None:
             return
         probe = self.probe
@@ -86,7 +86,7 @@ class Sender:
             self._drain(self.untold, self.agent)
 
     def told_save(self, path: str) -> None:
-        """Record that the probe saw a save directly, so that changes of the declared checkpoint are
+        """Record that the probe's hooks saw a save, so that the change of a declared checkpoint is
         not reported again.
         """
         self.declared.seen(path)
@@ -119,7 +119,7 @@ class Sender:
                 probe.failed("sender", error)
 
     def _turn(self) -> bool:
-        """Encode and send; return True if there is a listener, but its queue is full."""
+        """Encode and send messages; return True if a receiver's queue is full."""
         with self.lock:
             self._encode_handed()
             if self.dropped and len(self.unsent) < UNSENT:

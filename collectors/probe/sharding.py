@@ -1,4 +1,4 @@
-"""The bytes of a worker's part of the state that workers divide among them."""
+"""Measures the bytes of a worker's part of training state that workers divide among themselves."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterable
 
-#: A divided state of unknown size.
+#: Size of a worker's part if the state is divided, but the size is unknown.
 UNKNOWN = 0
 
 
 class Part:
-    """This worker's part, which is read rarely, because a large network has many tensors."""
+    """The size of this worker's part, measured rarely because a large network has many tensors."""
 
     def __init__(self) -> None:
         self.due = WARMUP_STEPS
         self.bytes: int | None = None
 
     def read(self, steps: int, optimizer: Any, zeros: Iterable[Any]) -> int | None:
-        """Return the bytes; the result may be as old as half of the steps so far."""
+        """Return the bytes of this worker's part, as in ``sharded_bytes``; the value may have been
+        measured up to half of the steps ago.
+        """
         if optimizer is not None and steps >= self.due:
             self.due, self.bytes = 2 * steps, UNKNOWN
             self.bytes = sharded_bytes(optimizer, zeros)
@@ -30,15 +32,15 @@ class Part:
 
 
 def is_sharded(parameter: Any) -> bool:
-    """Return True if a parameter is a part of a larger one (FSDP, tensor parallelism)."""
+    """True if a parameter is a part of a larger one (FSDP, tensor parallelism)."""
     return hasattr(parameter, "device_mesh") or getattr(parameter, "_fsdp_flattened", False)
 
 
 def sharded_bytes(optimizer: Any, zeros: Iterable[Any]) -> int | None:
-    """Return the bytes of this worker's part; ``UNKNOWN`` if its size is unknown, None if each
-    worker has the whole.
+    """Return the bytes of this worker's part of the state; ``UNKNOWN`` if the size is unknown, None
+    if each worker has the complete state.
 
-    The part is the optimizer's state, and gradients and parameters if they are divided, too.
+    The part has the optimizer's state, and gradients and parameters if these are divided, too.
     ``zeros`` are the optimizers of DeepSpeed's stages 1 and 2, each of which wraps another one.
     """
     module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
@@ -66,6 +68,6 @@ def _state_bytes(optimizer: Any) -> int:
 
 
 def _bytes_of(values: Iterable[Any]) -> int:
-    """Return the bytes of those values that are tensors; of a distributed one, those held here."""
+    """Return the bytes of the tensors among ``values``; distributed ones count their local part."""
     local = [getattr(each, "_local_tensor", each) for each in values]
     return sum(each.numel() * each.element_size() for each in local if hasattr(each, "numel"))

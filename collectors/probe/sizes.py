@@ -8,12 +8,12 @@ if TYPE_CHECKING:
 
 
 def parameters(optimizer: Any) -> int:
-    """Return how many numbers an optimizer trains."""
+    """Return the number of scalar parameters that an optimizer trains."""
     return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
 
 
 def batch(data: Any, depth: int = 0) -> int | None:
-    """Return the examples of a loader's batch: the first dimension of its first tensor."""
+    """Return the number of examples in a batch: the first dimension of its first tensor."""
     shape = getattr(data, "shape", None)
     if shape is not None:
         return int(shape[0]) if len(shape) else None

@@ -1,8 +1,8 @@
-"""Steps and checkpoints of TensorFlow's parameter-server training, observed in its coordinator.
+"""Observes steps and checkpoints of TensorFlow's parameter-server training in its coordinator.
 
-Workers of a ``ClusterCoordinator`` run the functions that it schedules, and ``join`` returns once
-all are done: as many steps as were scheduled, in the time since the last ``join``. The coordinator
-alone counts steps, for all workers.
+A ``ClusterCoordinator`` schedules functions, which its workers run, and ``join`` returns once all
+functions are done. Each function counts as one step, and the steps took the time since the last
+``join``. Only the coordinator counts steps, for all workers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def hook_coordinator(probe: Probe, module: Any) -> None:
-    """Count scheduled functions; a step boundary is a moment at which none is running."""
+    """Count scheduled functions; a step boundary is a moment at which no function runs."""
     kind = module.ClusterCoordinator
     schedule, join = kind.schedule, kind.join
     scheduled = [0]
@@ -45,7 +45,7 @@ def hook_coordinator(probe: Probe, module: Any) -> None:
 
 
 def _lead(probe: Probe) -> None:
-    """Note that this process schedules and counts the steps of all workers."""
+    """Record that this process schedules and counts the steps of all workers."""
     probe.processes, probe.met = 1, True
     if probe.saving:  # all was at rest meanwhile
         probe.saving, probe.since = False, time.monotonic_ns()
@@ -65,7 +65,9 @@ def _joined(probe: Probe, steps: int) -> None:
 
 
 def hook_checkpoints(probe: Probe, module: Any) -> None:
-    """Watch checkpoints; each is the directory of its files, which older checkpoints may share."""
+    """Watch checkpoints. A checkpoint's path is the directory of its files, which older checkpoints
+    may share.
+    """
     for name in ("save", "write"):
         _wrap(probe, module.Checkpoint, name, _saving, _directory)
     for name in ("restore", "read"):
@@ -73,13 +75,13 @@ def hook_checkpoints(probe: Probe, module: Any) -> None:
 
 
 def hook_manager(probe: Probe, module: Any) -> None:
-    """Watch the saves of a ``CheckpointManager``, which uses its own way to write."""
+    """Watch the saves of a ``CheckpointManager``, which does not call the hooked ``save``."""
     _wrap(probe, module.CheckpointManager, "save", _saving, lambda args, _: args[0].directory)
 
 
 def _directory(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the directory of the files that a save or load names by prefix; None if it names
-    none.
+    """Return the directory of the files whose prefix a save or load has as an argument; None if it
+    has none.
     """
     named = [*args[1:2], *(kwargs.get(name) for name in ("file_prefix", "save_path"))]
     prefix = next((each for each in named if each is not None), None)

@@ -1,5 +1,5 @@
-"""Checkpoints that are written in the background: they contain the state at the call, and are
-complete when their future is done.
+"""Tracks checkpoints that are written in the background. They contain the state at the time of the
+call, and are complete when their future is done.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 class Upload:
-    """An upload of a checkpoint in the background."""
+    """A checkpoint that is written in the background, with the step of its state."""
 
     def __init__(self, place: Any, step: int) -> None:
         self.place, self.step = place, step
-        #: None until the call that began it has returned.
+        #: None until the call that started the upload has returned.
         self.future: Any = None
 
     @property
@@ -31,7 +31,7 @@ class Upload:
 class Uploads:
     """The uploads of one process.
 
-    Uploads are polled, because a callback may come only after the script has its result and ends.
+    Uploads are polled, because a callback may run only after the script has the result and ends.
     """
 
     def __init__(self) -> None:
@@ -41,13 +41,13 @@ class Uploads:
         return bool(self._under_way)
 
     def begin(self, place: Any, step: int) -> Upload:
-        """Remember an upload before its background work begins."""
+        """Add an upload before its background work begins; return it."""
         upload = Upload(place, step)
         self._under_way.append(upload)
         return upload
 
     def forget(self, upload: Upload) -> None:
-        """Forget an upload whose call failed."""
+        """Remove an upload whose call failed."""
         self._under_way = [each for each in self._under_way if each is not upload]
 
     def writes(self, place: Any) -> bool:
@@ -59,7 +59,7 @@ class Uploads:
         return any(each.step == step and not each.over for each in self._under_way)
 
     def take_complete(self) -> list[Upload]:
-        """Return uploads that have become complete; a failed upload never becomes complete."""
+        """Return and remove the complete uploads; a failed upload never becomes complete."""
         over = [each for each in self._under_way if each.over]
         self._under_way = [each for each in self._under_way if each not in over]
         return [each for each in over if each.complete]
