@@ -1,4 +1,4 @@
-"""Reads and writes the control file that a worker shares with its agent."""
+"""Maps the control file that a worker shares with its agent."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Heartbeat(Message, tag="Heartbeat", frozen=True, kw_only=True):
     #: ``at`` of the newest ``Lease`` that the agent has received from this coordinator.
     heard: float = 0.0
     progress: tuple[Progress, ...] = ()
-    #: The agent's RAM checkpoint; None if the agent keeps none.
+    #: How far the agent's RAM checkpoint is ahead of storage; None if the agent keeps none.
     memory: MemoryCheckpoint | None = None
 
 
