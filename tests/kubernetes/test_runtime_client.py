@@ -73,7 +73,7 @@ def test_an_invalid_object_names_its_causes() -> None:
 def test_a_page_of_a_proxy_is_no_answer() -> None:
     shelf = Shelf()
     shelf.faults.append(TransportAnswer(code=200, body=b"<html>", headers={}))
-    with pytest.raises(Unreachable, match="not the API server's"):
+    with pytest.raises(Unreachable, match="does not come from a Kubernetes API server"):
         door(shelf).get(THING, "team", "a")
 
 
