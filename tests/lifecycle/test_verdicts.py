@@ -39,6 +39,13 @@ def failing(until: PlanState) -> Laptop:
     raise AssertionError(f"no plan became {until}")
 
 
+@pytest.mark.parametrize(("percent", "keeps"), [(99.5, True), (96, True), (90, False)])
+def test_a_restart_keeps_its_promise_within_half_of_the_least_gain(percent: float, keeps: bool):
+    restart = plan(1, kind=PlanKind.RESTART, current=Allocation(replicas=1))
+
+    assert kept(restart, rate(100, 0.1), rate(percent, 0.1), QUICK) is keeps
+
+
 def test_a_missed_promise_is_rolled_back_when_the_size_before_it_steps_again():
     here, seen = Laptop(lambda replicas: 0.2).start(), list[PlanVerdict]()
     for _ in range(300):
