@@ -40,8 +40,9 @@ def kept(
     at most half of ``minimum_gain``.
     """
     if plan.in_place or plan.kind is PlanKind.RESTART:
-        same_batch = plan.changes_resources or plan.kind is PlanKind.RESTART
-        noise = settings.minimum_gain / 2 if same_batch else 0.0
+        # Both promise what was measured before them, whose band is narrow.
+        repeats = plan.changes_resources or plan.kind is PlanKind.RESTART
+        noise = settings.minimum_gain / 2 if repeats else 0.0
         least = min(promised.low, (1 - noise) * promised.examples_per_second)
         return max(measured.high, measured.examples_per_second) * worths.now >= least
     before = _before(plan, worths) * (1 + settings.minimum_gain)

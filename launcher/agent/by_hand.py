@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from brain.types.world import ReplicaEnd, ReplicaExit
 from launcher.agent import addresses
@@ -24,17 +23,10 @@ from launcher.agent.terms import (
 )
 from launcher.agent.worker_group.group import WorkerGroup
 from launcher.command import slurm
-from launcher.coordinator.brain import (
-    Reports,
-    SuspendWhenWarned,
-)
+from launcher.coordinator.brain import Reports, SuspendWhenWarned
 from launcher.coordinator.continuity import Continuity
 from launcher.coordinator.coordinator import Coordinator
-from launcher.coordinator.leadership import (
-    EndpointLeadership,
-    Leadership,
-    SoleLeadership,
-)
+from launcher.coordinator.leadership import EndpointLeadership, Leadership, SoleLeadership
 from launcher.messages import digest
 from launcher.values.config import LaunchConfig
 from launcher.values.console import Discreet, say, write
@@ -44,9 +36,6 @@ from launcher.workers import events
 from launcher.workers.collector import keep_collector, undelivered
 from launcher.workers.processes.failures import failure_report, hand_on_error
 from launcher.workers.processes.process import Guard
-
-if TYPE_CHECKING:
-    pass
 
 #: A world started by hand that has saved nothing may be restarted for a joiner while it is young.
 _FREE_SECONDS = 30.0
