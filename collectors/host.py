@@ -186,6 +186,8 @@ class LiveJob:
     node: NodeName
     #: Pids of the job's agents, by replica.
     agents: Mapping[int, int]
+    #: True: the agent is in a pod, and the node may have other pods of the job.
+    pod: bool = False
 
 
 #: Files with the time in which a process waited for storage: in this control group, or on the host.
@@ -282,7 +284,7 @@ class HostWatch:
                 replica_readings=tuple(
                     self._reading(replica, pid, trees, seconds)
                     for replica, pid in sorted(job.agents.items())
-                    if len(job.agents) > 1
+                    if len(job.agents) > 1 or job.pod
                 ),
                 storage=storage,
                 **rates,

@@ -36,8 +36,9 @@ class ReplicaDirectories:
 
     def _live(self, job: str, directories: list[Path]) -> LiveJob:
         agents = {int(each.name): pid for each in directories if (pid := _agent(each)) is not None}
-        node = str(_read(directories[0] / "intent.json").get("node") or self._node)
-        return LiveJob(id=JobId(job), node=NodeName(node), agents=agents)
+        intent = _read(directories[0] / "intent.json")
+        node, pod = str(intent.get("node") or self._node), bool(intent.get("place_file"))
+        return LiveJob(id=JobId(job), node=NodeName(node), agents=agents, pod=pod)
 
     def token(self, job: str) -> str:
         """Return the job's token from the job's file, else from a replica's intent."""

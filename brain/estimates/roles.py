@@ -145,8 +145,8 @@ def by_role(
     worker.
 
     Replicas of one node that were read separately are kept separate, because a mean would hide a
-    replica that a quota stops. ``roles`` has the role of each replica of the world; a world of one
-    role shares the limits of a node evenly.
+    replica that a quota stops. ``roles`` has the role of each replica of the world; the replicas of
+    a reading share its limits evenly if the world has one role. A pod's reading has its own limits.
     """
     found: dict[str, list[Part]] = defaultdict(list)
     alone = len(set(roles.values())) == 1
@@ -154,7 +154,8 @@ def by_role(
         host = hosts.get(reading.node) or Host(WORKER, 1)
         for own in reading.replica_readings:
             if (role := roles.get(own.replica)) is not None:
-                found[role].append(Part(reading, host.count if alone else 1, own))
+                count = len(reading.replica_readings) if alone else 1
+                found[role].append(Part(reading, count, own))
         if not reading.replica_readings:
             found[host.role].append(Part(reading, host.count))
     return found

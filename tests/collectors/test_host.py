@@ -345,6 +345,14 @@ def test_a_replica_whose_real_group_disappears_is_read_by_its_processes(tmp_path
     assert outside.job_memory_bytes > 0
 
 
+def test_a_reading_in_a_pod_names_its_replica() -> None:
+    watch, agent = HostWatch(NoGpus("none for this test")), os.getpid()
+    job = LiveJob(id=JobId("j"), node=NodeName("n"), agents={3: agent}, pod=True)
+    watch.samples([job], NOW)
+    [read] = watch.samples([job], NOW + timedelta(seconds=5))
+    assert [one.replica for one in read.replica_readings] == [3]
+
+
 def test_a_control_group_that_was_made_anew_used_nothing() -> None:
     one = read_host(Cgroup(cpu_millis=250, cpu_seconds=7.0))
     other = replace(one, cpu_seconds=0.5, at_seconds=one.at_seconds + 5)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.collectors.probed import worker
 
 #: Of TensorFlow only what is hooked, and that a manager writes in a way of its own.
-_MODULES = {
+MODULES = {
     "distribute/coordinator/cluster_coordinator.py": """
 class ClusterCoordinator:
     def schedule(self, fn):
@@ -58,7 +58,7 @@ for turn in range(12):
 def test_a_coordinator_counts_the_steps_of_all_workers_and_its_checkpoints_are_seen(
     tmp_path: Path,
 ):
-    for name, text in _MODULES.items():
+    for name, text in MODULES.items():
         module = tmp_path / "tensorflow" / "python" / name
         module.parent.mkdir(parents=True, exist_ok=True)
         module.write_text(text)

@@ -331,6 +331,20 @@ def test_the_busiest_of_replicas_that_share_a_node_is_not_hidden_by_the_others()
     assert use.cpu_limit_millis == 1000, "each has half of the node"
 
 
+def test_pods_on_one_node_are_counted_each_with_its_own_limits():
+    seen = [
+        builders.host(
+            n,
+            job_cpu_millis=400,
+            replica_readings=(ReplicaReading(replica=n % 2, cpu_millis=400, memory_bytes=2**30),),
+        )
+        for n in range(8)
+    ]
+    (use,) = folded(Used(), seen, builders.world(replicas=2)).roles
+    assert use.cpu.quantile(0.5) == pytest.approx(400, rel=0.05)
+    assert use.cpu_limit_millis == 2000
+
+
 @given(steps=st.lists(st.integers(min_value=-(10**7), max_value=10**7), max_size=20))
 def test_clocks_that_step_keep_every_weight_between_none_and_one_a_reading(steps: list[int]):
     used = folded(Used(), [builders.host(0)], builders.world())
