@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from brain.errors import BrainError
 from brain.types.places import probe_socket
-from brain.types.roles import WORKER, is_group
 from brain.types.world import ReplicaEnd, ReplicaExit
 from launcher.agent.by_hand import with_collector
 from launcher.agent.membership import AgentMembership
@@ -96,7 +95,7 @@ def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
     return replace(
         config,
         processes=intent.processes,
-        group=intent.role if is_group(intent.role) else WORKER,
+        group=intent.role,
         nodes_min=intent.minimum,
         nodes_max=intent.minimum,
         unit=intent.unit,
@@ -141,7 +140,11 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> ReplicaEnd:
 
     def coordinate(agent: AgentMembership, leadership: Leadership) -> Coordinator:
         reports = Reports(job.directory / "reports", _brain(intent))
-        rules = WorldRules(barren_worlds=_BARREN_WORLDS, spares=intent.spares)
+        rules = WorldRules(
+            barren_worlds=_BARREN_WORLDS,
+            spares=intent.spares,
+            fixed_roles=intent.place_file is not None,
+        )
         terms = terms_of(agent.config, address=agent.address, token_sha256=token, rules=rules)
         terms = replace(terms, linger_seconds=600.0, asks=continuity.asks)
         last = last_desired_world(fixed, agent.last)

@@ -205,8 +205,7 @@ class WorldRules:
     debounce_seconds: float = 0.05
     #: Seconds that a first world waits for an agent that is here, but not ready.
     ready_seconds: float = 10.0
-    #: Seconds that a first world of fewer than all waits: of an earlier one there may be members
-    #: that have not found us yet.
+    #: Seconds that a first world of fewer than all waits for unseen members of an earlier one.
     alone_seconds: float = 0.0
     #: Seconds after which a job ends if its first world cannot be formed.
     join_seconds: float = math.inf
@@ -221,6 +220,8 @@ class WorldRules:
     pipeline: int = 1
     #: The job asked for processes, and desired worlds count those; None: they count replicas.
     shape: Shape | None = None
+    #: True: agents have roles from their start, as in pods; False: a rank has a role.
+    fixed_roles: bool = False
     #: Agents beyond the desired world wait as warm spares until the job ends; else they are let go.
     spares: bool = False
 

@@ -15,16 +15,26 @@ from launcher.coordinator.world.peers import Connection, Peer
 from launcher.values.config import WorldDocument
 from launcher.values.observation import (
     FormWorld,
+    HoldWorld,
     JobObserved,
     ParkWorld,
     Relabel,
+    WaitFor,
     WorldChange,
     WorldObserved,
 )
 from launcher.values.workers import WorkerExit
 from launcher.workers.environment import tensorflow_config
 from tests.launcher.elastic import desired
-from tests.launcher.observations import agents, ended, members, observation, world
+from tests.launcher.observations import (
+    ORDINARY,
+    agent,
+    agents,
+    ended,
+    members,
+    observation,
+    world,
+)
 from tests.launcher.test_coordinator import hello
 
 NOW = 1000.0
@@ -103,6 +113,79 @@ def test_no_server_is_started_beside_one_that_has_its_port() -> None:
     more = seen(roles(chief=1, ps=3), 6, world(*range(5), members=TRAINING))
     rules = replace(more.rules, prepare_seconds=60.0)
     assert decide(replace(more, rules=rules), NOW) == ParkWorld()
+
+
+def fixed(
+    of: tuple[tuple[str, RoleSize], ...], *here: str, last: WorldObserved | None = None
+) -> JobObserved:
+    """What a coordinator knows of agents 0, 1, … that have their roles from their start; an empty
+    name is that of an agent that is not here.
+    """
+    beside = sum(size.replicas for _, size in of)
+    wanted = desired(beside + 2, generation=1, roles=of, minimum=beside + 1)
+    there = tuple(agent(id, group=name) for id, name in enumerate(here) if name)
+    rules = replace(ORDINARY, fixed_roles=True)
+    return observation(1, world=last, desired=wanted, agents=there, rules=rules)
+
+
+def ranks(action: object) -> list[tuple[int, str]]:
+    assert isinstance(action, FormWorld), action
+    assert [one.group_rank for one in action.members] == list(range(len(action.members)))
+    return [(one.replica, one.role) for one in action.members]
+
+
+def test_fixed_roles_stay_and_one_that_trains_has_the_first_rank() -> None:
+    here = ("ps", "worker", "chief", "ps", "worker")
+    chief_first = [(2, "chief"), (0, "ps"), (1, "worker"), (3, "ps"), (4, "worker")]
+    assert ranks(decide(fixed(SERVED, *here), NOW)) == chief_first
+    unled = decide(fixed(roles(ps=2), "ps", "ps", "worker", "worker"), NOW)
+    assert ranks(unled) == [(2, "worker"), (0, "ps"), (1, "ps"), (3, "worker")]
+
+
+@pytest.mark.parametrize(
+    ("lost", "waits"),
+    [("chief", "0 of 1 chief are here"), ("ps", "1 of 2 ps are here"), ("worker", "")],
+)
+def test_a_world_waits_for_a_lost_server_or_chief_but_not_for_a_worker(lost: str, waits: str):
+    before = ("chief", "ps", "ps", "worker", "worker")
+    gone = before.index(lost)
+    here = tuple("" if id == gone else name for id, name in enumerate(before))
+    last = ended(*range(5), by=Cause.MEMBERSHIP, members=TRAINING, generation=1)
+    seen = replace(fixed(SERVED, *here, last=last), gone=frozenset({gone}))
+    action = decide(seen, NOW)
+    if waits:
+        assert action == WaitFor(waits)
+        back = decide(replace(seen, agents=(*seen.agents, agent(5, group=lost))), NOW)
+        assert sorted(ranks(back))[-1] == (5, lost)
+    else:
+        assert len(ranks(action)) == 4
+
+
+def test_another_server_is_waited_for_and_a_change_is_abandoned_without_it() -> None:
+    more = roles(chief=1, ps=3)
+    before = fixed(more, *(one.role for one in TRAINING), last=world(*range(5), members=TRAINING))
+    waiting = decide(replace(before, desired_since=NOW), NOW)
+    assert isinstance(waiting, WaitFor)
+    assert waiting.reason == "2 of 3 ps"
+    late = decide(before, NOW)
+    assert late == HoldWorld("only 2 of 3 ps have arrived, so the world cannot change")
+    came = replace(before, agents=(*before.agents, agent(5, group="ps")))
+    assert decide(came, NOW) == ParkWorld()
+
+
+def test_fewer_servers_and_more_workers_wait_for_the_workers_alone() -> None:
+    fewer = fixed(roles(chief=1, ps=1), "chief", "ps", "ps", "worker", "worker")
+    fewer = replace(fewer, world=ended(*range(5), by=Cause.PLAN, members=TRAINING))
+    assert ranks(decide(fewer, NOW)) == [(0, "chief"), (1, "ps"), (3, "worker"), (4, "worker")]
+
+
+def test_fixed_roles_of_a_change_that_is_taken_back_are_those_of_before() -> None:
+    change = WorldChange(from_goal=5, from_generation=0, to_generation=1, from_roles=SERVED)
+    after = placed("chief", "ps", "ps", "worker", "worker", "ps")
+    here = tuple(one.role for one in after)
+    failed = ended(*range(6), by=Cause.REVERT, members=after, change=change, generation=1)
+    back = ranks(decide(fixed(roles(chief=1, ps=3), *here, last=failed), NOW))
+    assert [role for _, role in back] == ["chief", "ps", "ps", "worker", "worker"]
 
 
 def document(*names: str) -> WorldDocument:

@@ -4,7 +4,19 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from brain.types.roles import WORKER, Roles, is_group, others, ranked, role_at, roles_in
+from brain.types.roles import (
+    CHIEF,
+    PS,
+    WORKER,
+    Roles,
+    groups_of,
+    is_group,
+    leading,
+    others,
+    ranked,
+    role_at,
+    roles_in,
+)
 from brain.types.world import Cause, DesiredWorld, Member
 from launcher.coordinator.topology import choose, extent
 from launcher.values.observation import AgentObserved, JobObserved, WorldObserved
@@ -21,20 +33,46 @@ def chosen(
     """Return the members that a world of ``goal`` replicas would have now; empty if it cannot be
     formed.
     """
-    here = within_groups(available(observation), previous, desired, goal)
+    here, roles = available(observation), fixed_roles(observation, desired)
+    if roles:
+        here = [] if lacking(observation, roles) else _within(here, previous, roles, goal)
+    elif goal == desired.replicas and any(is_group(name) for name, _ in desired.roles):
+        # A world of another size takes agents of any group.
+        here = _within(here, previous, groups_of(desired.roles), goal)
     return choose(previous, here, goal, desired.unit, desired.minimum, observation.rules.shape)
 
 
-def within_groups(
-    agents: Sequence[AgentObserved], previous: Sequence[Member], desired: DesiredWorld, goal: int
-) -> Sequence[AgentObserved]:
-    """Leave out agents beyond the desired size of their group; present members are preferred, then
-    the oldest. A world whose size differs from the desired one takes agents of any group.
+def fixed_roles(observation: JobObserved, desired: DesiredWorld) -> Roles:
+    """Return the roles of the next world if agents have them from their start; else nothing."""
+    if not observation.rules.fixed_roles:
+        return ()
+    world, (_, planned) = observation.world, goal_of(observation, desired)
+    generation = desired.generation
+    if world is not None and not planned and not world.stopped:
+        change = world.change if world.ended_by is Cause.REVERT else None
+        generation = world.generation if change is None else change.from_generation
+    return ranked(_roles_of(observation, desired, generation))
+
+
+def lacking(observation: JobObserved, roles: Roles) -> str:
+    """Return a phrase on the roles without which no world trains and that too few agents have;
+    empty if there are enough.
     """
-    groups = {name: size.replicas for name, size in desired.roles if is_group(name)}
-    if not groups or goal != desired.replicas:
-        return agents
-    most = Counter(groups) + Counter({WORKER: goal - others(desired.roles)})
+    here = Counter(agent.group for agent in available(observation))
+    need = {name: size.replicas for name, size in roles if name in (CHIEF, PS)}
+    need |= {WORKER: 1} if roles else {}
+    short = {name: most for name, most in need.items() if here[name] < most}
+    return ", ".join(f"{here[name]} of {most} {name}" for name, most in short.items())
+
+
+def _within(
+    agents: Sequence[AgentObserved], previous: Sequence[Member], roles: Roles, goal: int
+) -> list[AgentObserved]:
+    """Leave out agents beyond the size of their role or group; present members are preferred, then
+    the oldest.
+    """
+    most = Counter({name: size.replicas for name, size in roles})
+    most[WORKER] = goal - others(roles)
     known = {member.replica for member in previous}
     kept = []
     for agent in sorted(agents, key=lambda agent: (agent.replica not in known, agent.replica)):
@@ -85,9 +123,14 @@ def goal_of(observation: JobObserved, desired: DesiredWorld) -> tuple[int, bool]
 def with_roles(
     observation: JobObserved, desired: DesiredWorld, generation: int, members: Sequence[Member]
 ) -> tuple[Member, ...]:
-    """Give each member of a world for ``generation`` its role by rank; a member of a group stays in
-    its group.
+    """Give each member of a world for ``generation`` its role by rank. A member keeps its group.
+
+    If roles are fixed, a member keeps its role, too, and one that trains gets rank 0.
     """
+    if observation.rules.fixed_roles:
+        first = leading(members)[:1]
+        ordered = sorted(members, key=lambda member: member not in first)
+        return tuple(replace(each, group_rank=rank) for rank, each in enumerate(ordered))
     roles = ranked(_roles_of(observation, desired, generation))
     return tuple(
         each if is_group(each.role) else replace(each, role=role_at(rank, roles))

@@ -8,7 +8,9 @@ from launcher.coordinator.membership.facts import (
     attendance,
     available,
     chosen,
+    fixed_roles,
     goal_of,
+    lacking,
     size_of,
     warming_until,
     with_roles,
@@ -68,7 +70,8 @@ def between(observation: JobObserved, now: float) -> Action:
 def _too_few(observation: JobObserved, desired: DesiredWorld, now: float) -> Action:
     need = max(desired.minimum, desired.unit)
     here = extent(available(observation), observation.rules.shape)
-    too_few = attendance(observation, here, f"at least {need}")
+    lacks = lacking(observation, fixed_roles(observation, desired))
+    too_few = f"{lacks} are here" if lacks else attendance(observation, here, f"at least {need}")
     if observation.world is not None or math.isinf(observation.rules.join_seconds):
         return WaitFor(too_few)
     until = observation.desired_since + observation.rules.join_seconds

@@ -5,7 +5,9 @@ from launcher.coordinator.membership import changing
 from launcher.coordinator.membership.facts import (
     attendance,
     chosen,
+    fixed_roles,
     goal_of,
+    lacking,
     resting,
     size_of,
     warming_until,
@@ -45,12 +47,14 @@ def compare(observation: JobObserved, world: WorldObserved, now: float) -> Actio
     if same:
         return _settled(observation, world)
     target = size_of(observation, chosen(observation, desired, world.members, goal))
-    # Another division into groups needs newcomers even at the same size.
-    if target < goal and (size < goal or (divided and size == goal)):
+    # Another division into groups needs newcomers even at the same size, and another server at any.
+    if target < goal and (size < goal or (divided and (size == goal or target == 0))):
         until = max(observation.desired_since, world.since) + desired.patience_seconds
         until = max(until, warming_until(observation)) if target <= size else until
         if now < until:
-            return _wait(observation, world, attendance(observation, target, f"{goal}"), until)
+            reason = lacking(observation, fixed_roles(observation, desired))
+            reason = reason or attendance(observation, target, f"{goal}")
+            return _wait(observation, world, reason, until)
         if target <= size:
             return _short(observation, world, planned, target, goal)
     if target == 0 or target == size < goal or (not planned and resting(observation, world)):
@@ -76,9 +80,11 @@ def _wait(observation: JobObserved, world: WorldObserved, reason: str, until: fl
 def _short(
     observation: JobObserved, world: WorldObserved, planned: bool, here: int, goal: int
 ) -> Action:
-    if planned:
-        return HoldWorld(f"only {here} of {goal} replicas have arrived, so the world cannot grow")
-    return _settled(observation, world)
+    if not planned or observation.desired is None:
+        return _settled(observation, world)
+    if lacks := lacking(observation, fixed_roles(observation, observation.desired)):
+        return HoldWorld(f"only {lacks} have arrived, so the world cannot change")
+    return HoldWorld(f"only {here} of {goal} replicas have arrived, so the world cannot grow")
 
 
 def _settled(observation: JobObserved, world: WorldObserved) -> Action:

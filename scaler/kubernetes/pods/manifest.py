@@ -347,7 +347,7 @@ def intent(order: PodOrder, command: ContainerCommand, main: Mapping[str, Any]) 
         "job": crowd.uid,
         "name": crowd.job,
         "replica": crowd.id,
-        "role": crowd.type if order.group == identity.WORKER else order.group,
+        "role": order.group,
         "generation": order.generation,
         "command": list(command.argv),
         "shell": command.shell,
