@@ -15,7 +15,7 @@ from brain.types.allocation import Allocation
 from brain.types.grace import leave_seconds
 from brain.types.job import JobDocument, JobId
 from brain.types.resources import Node, NodeName, Resources
-from brain.types.roles import WORKER, RoleSize, is_group
+from brain.types.roles import WORKER, Roles, RoleSize, groups_of, is_group
 from brain.types.world import ReplicaExit
 from brain.views import DesiredJob
 
@@ -140,6 +140,18 @@ class Observed:
     lacking: str | None = None
     #: True: nothing here changes but by an event of which the backend wakes the scaler.
     steady: bool = False
+    #: True: a replica has its role from its start, as its amounts here depend on the role.
+    fixed_roles: bool = False
+
+    def kind(self, replica: ReplicaSeen) -> str:
+        """Return the role or group that a replica counts for: its own, unless a later world may
+        give it another.
+        """
+        return replica.role if self.fixed_roles else replica.group
+
+    def kinds(self, roles: Roles) -> Roles:
+        """Return the roles and groups that replicas have from their start."""
+        return roles if self.fixed_roles else groups_of(roles)
 
 
 class JobBackend(Protocol):

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from brain.errors import BadInput
 from brain.types.job import FINISHED, Intent, JobState
 from brain.types.resources import Resources
-from brain.types.roles import WORKER, is_group, ranked
+from brain.types.roles import WORKER, is_group
 from brain.types.world import UNFIT, ReplicaExit, unfit_nodes
 from brain.views import DesiredJob
 from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen, document, mean, reserved
@@ -129,12 +129,12 @@ def target(wish: DesiredJob) -> int:
     return 0 if idle or wish.wish.intent is not Intent.RUN else wish.wish.replicas
 
 
-def targets(wish: DesiredJob) -> Counter[str]:
-    """Return the number of replicas of each group that should be alive; ``worker`` counts the
-    replicas outside groups.
+def targets(wish: DesiredJob, seen: Observed) -> Counter[str]:
+    """Return the number of replicas that should be alive of each group, and of each role that
+    replicas have from their start; ``worker`` counts all others.
     """
     wished = target(wish)
-    groups = {name: size.replicas for name, size in wish.wish.roles if is_group(name)}
+    groups = {name: size.replicas for name, size in seen.kinds(wish.wish.roles)}
     beside = Counter(groups if wished else {})
     return beside + Counter({WORKER: wished - beside.total()})
 
@@ -146,14 +146,12 @@ def _cancel_patience(seen: Observed) -> timedelta:
 
 def _towards(wish: DesiredJob, order: Order, seen: Observed, now: datetime) -> Iterator[Action]:
     alive = [replica for replica in seen.replicas if replica.alive]
-    wished = targets(wish)
+    wished = targets(wish, seen)
     yield from _adjust(wish, alive)
-    surplus = Counter(replica.group for replica in alive) - wished
+    surplus = Counter(map(seen.kind, alive)) - wished
     if surplus:
         yield from _shrink(alive, surplus, seen, now)
-    missing = wished - Counter(
-        replica.group for replica in (*alive, *unconfirmed(order, seen, now))
-    )
+    missing = wished - Counter(map(seen.kind, (*alive, *unconfirmed(order, seen, now))))
     if surplus and not missing:
         return
     if why := _no_more(wish, seen, alive):
@@ -171,7 +169,7 @@ def _towards(wish: DesiredJob, order: Order, seen: Observed, now: datetime) -> I
         yield Wait(why)
         return
     for replica in intended:
-        yield Start(replica.id, replica.generation, replica.group)
+        yield Start(replica.id, replica.generation, seen.kind(replica))
     yield from _grow(wish, missing, seen, alive)
 
 
@@ -208,10 +206,10 @@ def _grow(
     wish: DesiredJob, missing: Counter[str], seen: Observed, alive: list[ReplicaSeen]
 ) -> Iterator[Action]:
     free, held, has, started = seen.free, NOTHING, 0, 0
-    by_rank = bool(ranked(wish.wish.roles))
+    by_rank = len(wish.wish.roles) > len(seen.kinds(wish.wish.roles))
     if by_rank:  # some reserve more than others, all together what their sum is
         held, has = sum((each.resources for each in alive), NOTHING), len(alive)
-    for group in sorted(missing, key=lambda name: (is_group(name), name)):
+    for group in sorted(missing, key=lambda name: (name != WORKER, name)):
         need = mean(wish) if by_rank else reserved(wish, group)
         room = need.copies_within(free + held)
         fitting = missing[group] if room is None else min(max(0, room - has), missing[group])
@@ -226,14 +224,17 @@ def _grow(
         if seen.admitted is not None and here >= seen.admitted and fitting < missing[group]:
             yield Wait(f"its queue admits {seen.admitted} of {target(wish)} replicas")
         elif fitting < missing[group]:
-            yield Wait(_no_room(wish, group, missing[group] - fitting, need, free))
+            yield Wait(_no_room(wish, seen, group, missing[group] - fitting, need, free))
 
 
-def _no_room(wish: DesiredJob, group: str, count: int, need: Resources, free: Resources) -> str:
-    of = f" of group {group}" if is_group(group) else ""
+def _no_room(
+    wish: DesiredJob, seen: Observed, group: str, count: int, need: Resources, free: Resources
+) -> str:
+    kind, wished = "group" if is_group(group) else "role", targets(wish, seen)[group]
+    of = "" if group == WORKER else f" of {kind} {group}"
     return (
-        f"{count} of {targets(wish)[group]} replicas{of} wait for room: each needs {_said(need)}, "
-        f"and {_said(free)} are free"
+        f"{count} of {wished} replicas{of} wait for room: each needs {_said(need)}, and "
+        f"{_said(free)} are free"
     )
 
 
@@ -242,7 +243,7 @@ def _shrink(
 ) -> Iterator[Action]:
     """Stop only replicas that the world does not name: the coordinator releases the others."""
     for group, count in sorted(surplus.items()):
-        unnamed = [one for one in alive if one.id not in seen.named and one.group == group]
+        unnamed = [one for one in alive if one.id not in seen.named and seen.kind(one) == group]
         # A replica that never started costs nothing to give up; then the newest, which did least.
         unnamed.sort(key=lambda replica: (replica.phase is not ReplicaPhase.INTENDED, -replica.id))
         for replica in unnamed[:count]:

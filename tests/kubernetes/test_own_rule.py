@@ -18,7 +18,7 @@ from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.own_job import OwnJob, begun
 from scaler.kubernetes.operator.without_brain import OwnRule, reported
-from scaler.ports import reserved
+from scaler.ports import Observed, reserved
 from scaler.reconcile import targets
 from tests.builders import NOW
 from tests.kubernetes import jobs
@@ -97,7 +97,7 @@ def test_groups_keep_the_sizes_and_the_amounts_that_a_brain_gave_them() -> None:
     plain = wire.document_plain(document) | {"optimizeMode": "manual"}
     rule.send(calls.mirror(ID, JobCopy(document=plain, pool=PoolName("kubernetes"), owner="t")))
     (wish,) = rule.send(calls.wishes("kubernetes")).jobs
-    assert targets(wish) == {"worker": 2, "large": 2}
+    assert targets(wish, Observed(job=JobId(ID))) == {"worker": 2, "large": 2}
     assert reserved(wish, "large").cpu_millis == 3000
     shown = [(one.name, one.replicas_wished) for one in rule.send(calls.job(ID)).job.groups]
     assert shown == [("worker", 2), ("large", 2)]

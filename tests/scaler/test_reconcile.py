@@ -352,6 +352,22 @@ def of_large(one):
     return replace(one, role="large", resources=Resources(cpu_millis=3000))
 
 
+def test_where_roles_are_fixed_each_is_started_healed_and_shrunk_apart():
+    small = Resources(cpu_millis=500)
+    roles = (("chief", RoleSize(resources=small)), ("ps", RoleSize(replicas=2, resources=small)))
+    asked = wish(4)
+    asked = order(replace(asked, wish=replace(asked.wish, roles=roles)))
+    kinds = ("worker", "chief", "ps", "ps")
+    starts = tuple(Start(id, 0, kind) for id, kind in enumerate(kinds))
+    assert decide(asked, replace(seen(), fixed_roles=True), NOW) == starts
+    here = [replace(replica(id), role=kind) for id, kind in enumerate(kinds)]
+    lost = [*here[:2], replace(replica(2, exit=LOST), role="ps"), here[3]]
+    sight = replace(seen(*lost, named=set(range(4))), fixed_roles=True)
+    assert decide(asked, sight, NOW) == (Start(4, 0, "ps"),)
+    more = replace(seen(*here, replace(replica(4), role="ps"), named=set()), fixed_roles=True)
+    assert decide(asked, more, NOW) == (Stop(4, SURPLUS),)
+
+
 @pytest.mark.parametrize(
     ("asked", "sight", "actions"),
     [

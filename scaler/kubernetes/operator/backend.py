@@ -106,6 +106,7 @@ class KubernetesBackend(Replicas):
                 admitted=self._admitted(job),
                 lacking=_ADVISED if self._advised(job) else known.refusal(now) or spent,
                 steady=still and not known.sent,
+                fixed_roles=True,
             )
 
     def _still(self, one: ReplicaSeen) -> bool:
