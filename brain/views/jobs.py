@@ -46,7 +46,7 @@ class MemoryView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """A group of a job; ``worker`` stands for the replicas outside the other groups."""
+    """A group or role of a job; ``worker`` stands for the workers outside the other groups."""
 
     name: str
     #: Replicas in the latest world, and in the desired world.
@@ -91,7 +91,7 @@ class JobView:
     processes_per_replica: int
     #: Resources of each replica.
     resources: Resources
-    #: Groups of replicas that differ; empty if all replicas are alike.
+    #: Groups and roles of replicas that differ; empty if all replicas are alike.
     groups: tuple[GroupView, ...] = ()
     epoch: int | None
     generation: int

@@ -178,6 +178,8 @@ class ProcessKubelet:
                 self._hands.soon(lambda: self._remove(key))
         elif not here and (pod.get("status") or {}).get("phase") == "Pending":
             self._launch(pod)
+        elif here and kubelet_status.unresized(pod):
+            self._hands.soon(lambda: self._hands.write_status(PODS, key, kubelet_status.resized))
 
     def _remove(self, key: Key) -> None:
         """Confirm that a pod is gone."""

@@ -29,7 +29,6 @@ from scaler.kubernetes.kinds.documents import (
     job_document,
     launch_of,
     plan_unserved,
-    reserved,
     unserved,
 )
 from scaler.kubernetes.kinds.fields import QUEUE
@@ -287,7 +286,7 @@ def test_groups_of_a_document_survive_the_way_there_and_back() -> None:
     assert other["containers"][0]["resources"]["limits"] == limits
 
 
-def test_roles_of_a_document_are_those_of_the_object_and_its_bounds_those_of_the_workers() -> None:
+def test_roles_of_a_document_are_groups_of_the_object_and_come_back_as_roles() -> None:
     original = JobDocument(
         name="ads",
         image="ads:1",
@@ -295,33 +294,42 @@ def test_roles_of_a_document_are_those_of_the_object_and_its_bounds_those_of_the
         replicas=Bounds(min=5, max=8, start=6),
         resources=Resources(cpu_millis=1000, memory_bytes=2**30),
         roles={
-            "chief": RoleSize(),
+            "chief": RoleSize(resources=Resources(cpu_millis=500, memory_bytes=2**30)),
             "ps": RoleSize(replicas=2, resources=Resources(cpu_millis=1000, memory_bytes=2**31)),
         },
     )
     made = read_elastic_job(elastic_job(original))
     assert made.strategy == "ParameterServerStrategy"
-    sizes = {name: role.replicas for name, role in made.spec.replica_specs.items()}
-    assert sizes == {"worker": 3, "chief": 1, "ps": 2}
-    memory = {
-        n: reserved(role.template).memory_bytes for n, role in made.spec.replica_specs.items()
-    }
-    assert memory == {"worker": 2**30, "chief": 2**30, "ps": 2**31}
-    assert job_document(made).replicas == Bounds(min=2, max=5, start=3)
+    assert not made.configured_here
+    assert list(made.spec.replica_specs) == ["worker"]
+    again = job_document(made)
+    assert (again.roles, again.groups) == (original.roles, {})
+    assert again.replicas == original.replicas
 
 
-@pytest.mark.parametrize(("limit", "count"), [(10, 10), (2, 2), (1_000_000, 16_384)])
-def test_the_chief_is_restarted_as_often_as_the_document_allows(limit: int, count: int) -> None:
-    made = read_elastic_job(elastic_job(a_served_document(restarts=Restarts(limit=limit))))
-    counts = {name: role.restart_count for name, role in made.spec.replica_specs.items()}
-    assert counts == {"worker": None, "chief": count, "ps": None}
-    assert job_document(made).restarts.limit == limit
-
-
-def a_served_document(**fields: Any) -> JobDocument:
-    roles = {"chief": RoleSize(), "ps": RoleSize()}
-    bounds = Bounds(min=3, max=4)
-    return JobDocument(name="ads", image="ads:1", replicas=bounds, roles=roles, **fields)
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"processesPerReplica": 2}, "roles.ps.processesPerReplica 2 has no effect"),
+        (
+            {
+                "template": {
+                    "spec": {
+                        "nodeSelector": {"nvidia.com/gpu.product": "V100"},
+                        "containers": [{"name": "main", "image": "ads:1"}],
+                    }
+                }
+            },
+            "roles.ps.accelerator V100 has no effect",
+        ),
+    ],
+)
+def test_a_server_that_differs_in_more_than_amounts_is_refused(
+    more: dict[str, Any], says: str
+) -> None:
+    obj = job("python", "t.py", minReplicas=3, replicas=3, groups={"ps": more})
+    with pytest.raises(BadInput, match=says):
+        document(obj)
 
 
 def test_an_accelerator_that_no_node_label_can_name_is_refused() -> None:
@@ -406,9 +414,9 @@ UNLIKE: dict[str, tuple[Object, str, str]] = {
         "spec.replicaSpecs.worker.groups",
         "cannot be combined with ParameterServerStrategy",
     ),
-    "the name of a role": (
-        _unlike("spec/replicaSpecs/worker/groups", {"ps": {}}),
-        "spec.replicaSpecs.worker.groups.ps",
+    "the name of the role itself": (
+        _unlike("spec/replicaSpecs/worker/groups", {"worker": {}}),
+        "spec.replicaSpecs.worker.groups.worker",
         "is not a name for a group",
     ),
     "a pod without containers": (

@@ -249,22 +249,33 @@ def served(it: Cluster) -> dict[str, tuple[str, tuple[int, int], str]]:
     return found
 
 
-def test_a_document_with_parameter_servers_is_served_resized_and_ended_by_its_chief(
+def serving(directory: Path) -> dict[str, Any]:
+    """An ElasticJob in which the operator itself tells servers, chief and workers of each other."""
+
+    def role(memory: int, **bounds: int) -> dict[str, Any]:
+        amounts = {"cpu": "1", "memory": str(memory)}
+        command = ["sh", "-c", f"cd {directory} && exec {sys.executable} {SERVING}"]
+        main = {"name": "main", "image": "ads:1", "command": command}
+        main["resources"] = {"requests": amounts, "limits": amounts}
+        return {"replicas": 1, **bounds, "template": {"spec": here({"containers": [main]})}}
+
+    roles = {
+        "worker": role(2**30, minReplicas=1, maxReplicas=2),
+        "chief": role(2**30),
+        "ps": role(2**31),
+    }
+    return {
+        "apiVersion": f"{GROUP}/v1alpha1",
+        "kind": "ElasticJob",
+        "metadata": {"name": "ads", "namespace": NAMESPACE},
+        "spec": {"optimizeMode": "manual", "replicaSpecs": roles},
+    }
+
+
+def test_an_object_with_parameter_servers_is_served_resized_and_ended_by_its_chief(
     it: Cluster, tmp_path: Path
 ) -> None:
-    path = document(
-        tmp_path,
-        name="ads",
-        command=["sh", "-c", f"cd {tmp_path} && exec {sys.executable} {SERVING}"],
-        replicas={"min": 3, "max": 4},
-        resources={"cpuMillis": 1000, "memoryBytes": 2**30},
-        roles={
-            "chief": {"replicas": 1},
-            "ps": {"replicas": 1, "resources": {"cpuMillis": 1000, "memoryBytes": 2**31}},
-        },
-        checkpoint=None,
-    )
-    it.says("submit", "--pool", POOL, "-f", path)
+    it.create(serving(tmp_path))
     it.until("a chief, a server and a worker run", lambda: len(it.pods()) == 3)
     it.until("the job runs", lambda: state(it, "ads") == "Running")
     first = served(it)
@@ -274,7 +285,7 @@ def test_a_document_with_parameter_servers_is_served_resized_and_ended_by_its_ch
         "worker-0": ((1, 1), str(2**30)),
     }
 
-    # On a cluster plans change the workers alone. Only the chief restarts, which sends them work.
+    # Plans change the workers alone. Only the chief restarts, which sends them work.
     it.says("resize", "ads", "2")
     it.until("two workers run", lambda: "worker-1" in it.pods())
     it.until(

@@ -19,7 +19,7 @@ from brain.types.job import Job, JobDocument, JobId
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import PoolName
-from brain.types.roles import WORKER, groups_of
+from brain.types.roles import WORKER
 from brain.types.world import DesiredWorld, Member, World
 from brain.views import DesiredJob, DesiredPool, GroupView, JobDetail, JobView, WorkerView
 
@@ -208,10 +208,10 @@ def _declared(document: JobDocument) -> dict[str, Any]:
 
 
 def _groups(job: Job, wish: DesiredWorld, members: Sequence[Member]) -> tuple[GroupView, ...]:
-    """Return the groups of a job, its other replicas first; empty if all replicas are alike, or the
-    job has ended.
+    """Return the groups and roles of a job, its workers outside the groups first; empty if all
+    replicas are alike, or the job has ended.
     """
-    groups = groups_of(wish.roles)
+    groups = wish.roles
     if not groups or job.finished:
         return ()
     size = replace(job.sized(wish.replicas), roles=groups)

@@ -13,7 +13,7 @@ from brain.types.job import JobDocument
 from brain.types.roles import CHIEF, PS
 from brain.types.world import ReplicaEnd, ReplicaExit
 from scaler.kubernetes.dependents.upkeep import Upkeep
-from scaler.kubernetes.kinds import ElasticJob, ReplicaType, Strategy
+from scaler.kubernetes.kinds import ElasticJob, ReplicaType
 from scaler.kubernetes.pods import identity, tensorflow
 from scaler.kubernetes.pods.environment import Crowd
 from scaler.kubernetes.pods.failures import Remedy, failure, terminated
@@ -117,7 +117,7 @@ def fixed(job: ElasticJob) -> Iterator[str]:
 
 def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, object]]:
     """Return each process that ``TF_CONFIG`` may name, including those that plans may add."""
-    if job.strategy is not Strategy.PARAMETER_SERVER:
+    if not job.configured_here:
         return
     here = sizes_of(job)
     most = max(here.get(job.scaled, 0), document.replicas.max)
@@ -147,7 +147,7 @@ def chiefs_end(job: ElasticJob, pods: Sequence[Object], wished: int) -> ReplicaE
     With parameter servers, the chief coordinates: servers and workers wait for its requests and
     never end. In other jobs, the end of a chief says nothing about the other replicas.
     """
-    if job.scaled == CHIEF or job.strategy is not Strategy.PARAMETER_SERVER:
+    if job.scaled == CHIEF or not job.configured_here:
         return None
     for pod in pods:
         phase = _phase(pod)
@@ -174,7 +174,7 @@ def misled(job: ElasticJob, pod: Object, wished: int) -> bool:
     """True if a process was started with other parameter servers than the present ones, or a chief
     with other workers.
     """
-    if job.strategy is not Strategy.PARAMETER_SERVER or not _stays(pod) or not wished:
+    if not job.configured_here or not _stays(pod) or not wished:
         return False
     role, here = _role(pod), sizes_of(job, wished)
     wide = here | {role: max(here.get(role, 0), _rank(pod) + 1)}

@@ -10,7 +10,7 @@ from typing import Any
 
 from brain.errors import NotFound
 from brain.types.job import JobDocument
-from scaler.kubernetes.kinds import ElasticJob, ReplicaType, Strategy
+from scaler.kubernetes.kinds import ElasticJob, ReplicaType
 from scaler.kubernetes.pods import gang, identity, places
 from scaler.kubernetes.pods.manifest import AGENT_PORT
 from scaler.kubernetes.pods.orders import gang_size, group_sizes, priority_class, specimens
@@ -168,7 +168,7 @@ def services(job: ElasticJob) -> Iterator[dict[str, Any]]:
         chosen = identity.selector(job.metadata.name) | {identity.TYPE: role}
         yield _service(job, name, chosen)
         # TensorFlow's processes have a service for each rank, with a port.
-        if job.strategy is not Strategy.PARAMETER_SERVER:
+        if not job.configured_here:
             yield _service(job, f"{name}-0", chosen | {identity.RANK: "0"})
 
 

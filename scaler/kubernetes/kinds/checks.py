@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from brain.errors import BadInput, ImpossibleBounds
-from brain.types.roles import GROUP_NAME, is_group
-from scaler.kubernetes.kinds.elasticjob import ElasticJob, ReplicaSpec, ReplicaType, Strategy
+from brain.types.roles import GROUP_NAME
+from scaler.kubernetes.kinds.elasticjob import ElasticJob, ReplicaSpec, ReplicaType
 from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.kinds.scaleplan import JOB_LABEL, PodMeta, ScalePlan
@@ -266,7 +266,7 @@ def _check_groups(job: ElasticJob, role: str, spec: ReplicaSpec) -> None:
     if not spec.groups:
         return
     others = [name for name in job.spec.replica_specs if name not in (role, ReplicaType.MASTER)]
-    if role != ReplicaType.WORKER or others or job.strategy is Strategy.PARAMETER_SERVER:
+    if role != ReplicaType.WORKER or others or job.configured_here:
         beside = ", ".join(others) or job.strategy if role == ReplicaType.WORKER else role
         raise BadInput(
             f"{path} cannot be combined with {beside}, whose replicas are alike; leave one of "
@@ -282,10 +282,10 @@ def _check_groups(job: ElasticJob, role: str, spec: ReplicaSpec) -> None:
             f"{field} counts replicas that are alike; leave it out beside {path}", field=field
         )
     for name, group in spec.groups.items():
-        if not is_group(name) or not re.fullmatch(GROUP_NAME, name):
+        if name == ReplicaType.WORKER or not re.fullmatch(GROUP_NAME, name):
             raise BadInput(
                 f"{path}.{name} is not a name for a group; give up to 63 lower-case letters, "
-                "digits and `-` that are not the name of a role",
+                f"digits and `-`, and not {ReplicaType.WORKER}",
                 field=f"{path}.{name}",
             )
         if group.template is not None:

@@ -79,7 +79,7 @@ class BatchScheduler(StrEnum):
 
 
 class GroupSpec(Fields, frozen=True, kw_only=True):
-    """Workers that differ from the others of their role."""
+    """Workers that differ from the others, or the servers, chief or evaluator beside them."""
 
     #: Number of replicas of the group; only users write it. The job begins with this number. A
     #: later edit is a request that changes the size of the job by the difference, and is answered
@@ -155,8 +155,9 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
     #: `high`, `low`, the share of replicas with high priority (`0.5`), or the name of a
     #: PriorityClass.
     priority: Name | None = None
-    #: Groups of workers that differ from the others in processes, amounts or nodes, by name.
-    #: `replicas` and its bounds include these workers.
+    #: Groups of workers that differ from the others in processes, amounts or nodes, by name; or
+    #: `ps`, `chief` and `evaluator`, the roles of a job with parameter servers, whose sizes and
+    #: amounts plans change. `replicas` and its bounds include these replicas.
     groups: Annotated[Mapping[GroupName, GroupSpec], Meta(max_length=7)] = {}
     #: How the gang (the pods that start together) is admitted. `default`: by scheduling gates, with
     #: any scheduler; `volcano`: by a PodGroup.
@@ -202,7 +203,8 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
         ),
     )
 
-    #: Default: `ParameterServerStrategy` if there is a role `ps`, else `AllreduceStrategy`.
+    #: Default: `ParameterServerStrategy` if there is a role or group `ps`, else
+    #: `AllreduceStrategy`.
     distribution_strategy: Strategy | None = None
     #: Source of plans. `manual`: only people; `single-job`: Brain, for this job alone; `cluster`:
     #: Brain, for all jobs of the pool together.
@@ -305,15 +307,19 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def strategy(self) -> Strategy:
-        """Return the strategy that ``distributionStrategy`` names, or that follows from the
-        roles.
+        """Return the strategy that ``distributionStrategy`` names, or that follows from roles and
+        groups.
         """
-        implied = (
-            Strategy.PARAMETER_SERVER
-            if ReplicaType.PS in self.spec.replica_specs
-            else Strategy.ALLREDUCE
-        )
+        served = ReplicaType.PS in self.spec.replica_specs or ReplicaType.PS in self.groups
+        implied = Strategy.PARAMETER_SERVER if served else Strategy.ALLREDUCE
         return self.spec.distribution_strategy or implied
+
+    @property
+    def configured_here(self) -> bool:
+        """Return True if the operator writes ``TF_CONFIG``; with servers in ``groups`` Brain's
+        agents do.
+        """
+        return self.strategy is Strategy.PARAMETER_SERVER and ReplicaType.PS not in self.groups
 
     @property
     def scaled(self) -> str:

@@ -19,7 +19,7 @@ from scaler.kubernetes.dependents.resizing import Resized, Resizing, unenforced
 from scaler.kubernetes.dependents.roles import Roles
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.dependents.worlds import Worlds
-from scaler.kubernetes.kinds import DLROVER, OURS, ElasticJob, JobCondition, Reason, Strategy
+from scaler.kubernetes.kinds import DLROVER, OURS, ElasticJob, JobCondition, Reason
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.operator.mirroring import JobMirror, JobRules
@@ -323,7 +323,7 @@ class ElasticJobs:
         seen = self._backend.observe(id, self._clock()).replicas
         stays = amounts_alone(view) or self._departures.shut(job, view, mine)
         # TensorFlow's workers know no other worker: those that were there before stay.
-        told = told_size(document) and job.strategy is not Strategy.PARAMETER_SERVER
+        told = told_size(document) and not job.configured_here
         replaced = told and not stays
         for pod in rigid.outdated(mine, view.generation) if replaced else ():
             self._upkeep.replace(pod)

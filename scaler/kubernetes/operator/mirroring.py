@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from brain import wire
-from brain.errors import BrainError
+from brain.errors import BadInput, BrainError
 from brain.types.job import ApprovalPolicy, JobDocument, JobId, PolicyMode
+from brain.types.roles import PS
 from brain.types.world import Replica, ReplicaState, World
 from brain.views import JobView
 from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
@@ -18,7 +19,7 @@ from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.plans.requests import Say
-from scaler.kubernetes.pods.orders import Installation, owner_of
+from scaler.kubernetes.pods.orders import Installation, elastic, owner_of
 from scaler.kubernetes.runtime import Key, StatusCondition
 from scaler.kubernetes.runtime.cluster import Object
 from scaler.kubernetes.status.conditions import accepted
@@ -84,8 +85,20 @@ class JobMirror:
             return None
 
     def document(self, job: ElasticJob) -> JobDocument:
-        """Return a job's document as Brain gets it, with a policy mode."""
+        """Return a job's document as Brain gets it, with a policy mode.
+
+        Raises:
+            BadInput: the object is invalid, or has servers that no agent would connect.
+        """
         document = job_document(job)
+        if document.roles and not elastic(job, self._rules().house):
+            path = f"spec.replicaSpecs.{job.scaled}.groups.{PS}"
+            raise BadInput(
+                f"{path}: Brain's agent writes TF_CONFIG of servers and workers, but does not run "
+                "this job's command; let the command begin with python or brain-run, and start the "
+                f"operator with --agent-image; or move the servers to spec.replicaSpecs.{PS}",
+                field=path,
+            )
         if Reason.AUTOSCALER in self._autoscalers.of(Key(document.project, document.name)):
             return replace(document, policy=ApprovalPolicy(mode=PolicyMode.SHADOW))
         if document.policy.mode is None:

@@ -89,7 +89,7 @@ def _groups(role: RoleStatus, document: JobDocument) -> Roles:
     return ordered(
         {
             name: _standing(size, known.get(name, GroupStatus(name=name)), document.resources)
-            for name, size in document.groups.items()
+            for name, size in document.allocation.roles
         }
     )
 

@@ -16,7 +16,6 @@ from scaler.kubernetes.kinds import (
     ElasticJob,
     ReplicaSpec,
     ReplicaType,
-    Strategy,
 )
 from scaler.kubernetes.kinds.documents import clip_groups, job_document
 from scaler.kubernetes.kinds.documents.templates import main_container, requests_of
@@ -266,11 +265,11 @@ def elastic(job: ElasticJob, house: Installation) -> bool:
 
 
 def injected(job: ElasticJob, house: Installation) -> bool:
-    """True if Brain's agent is injected into the job's containers; TensorFlow jobs form no
-    world.
+    """True if Brain's agent is injected into the job's containers; TensorFlow's processes form no
+    world if the operator tells them of each other.
     """
     wanted = annotations_of(job).get(identity.INJECT) != "off"
-    return house.injection is not None and wanted and job.strategy is not Strategy.PARAMETER_SERVER
+    return house.injection is not None and wanted and not job.configured_here
 
 
 def opaque(job: ElasticJob) -> bool:
@@ -335,7 +334,7 @@ def tensorflow_config(
     without a restart of the others.
     """
     task = Task(role, rank)
-    if job.strategy is not Strategy.PARAMETER_SERVER or task not in tensorflow.tasks(sizes):
+    if not job.configured_here or task not in tensorflow.tasks(sizes):
         return {}
     bounds = job_document(job).replicas
     varies = job.scaled == ReplicaType.WORKER and bounds.max > bounds.min

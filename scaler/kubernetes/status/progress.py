@@ -11,7 +11,6 @@ from brain.errors import BadInput, BrainError, NotAllowed, NotFound
 from brain.types.plan import PlanState, PlanVerdict, Verdict
 from brain.types.plan import ScalePlan as Standing
 from brain.types.recommendation import Prediction
-from brain.types.roles import groups_of
 from brain.views import JobView
 from scaler.kubernetes.kinds import (
     API_VERSION,
@@ -144,7 +143,7 @@ def target_of(plan: Standing, role: str) -> dict[str, Any]:
     """Return the target of a plan in the form of ``status.target``; ``role`` has the replicas of
     all groups.
     """
-    groups = {name: size.replicas for name, size in groups_of(plan.target.roles)}
+    groups = {name: size.replicas for name, size in plan.target.roles}
     sizes = {role: plan.target.replicas, **groups}
     found: dict[str, dict[str, Any]] = {name: {"replicas": n} for name, n in sizes.items()}
     if plan.changes_resources:

@@ -2121,7 +2121,7 @@ export interface components {
         Grade: "good" | "generous" | "wasteful" | "tight" | "short" | "open";
         /**
          * GroupView
-         * @description A group of a job; ``worker`` stands for the replicas outside the other groups.
+         * @description A group or role of a job; ``worker`` stands for the workers outside the other groups.
          */
         GroupView: {
             /** Name */

@@ -12,10 +12,10 @@ from brain.errors import BadInput
 from brain.types.accelerators import Device, device_of
 from brain.types.job import JobDocument, Secret
 from brain.types.resources import Resources
-from brain.types.roles import CHIEF, ordered, others
+from brain.types.roles import is_group, ordered
 from brain.wire import document_plain
 from scaler.kubernetes.kinds.elasticjob import ReplicaType, Strategy
-from scaler.kubernetes.kinds.fields import API_VERSION, MOST
+from scaler.kubernetes.kinds.fields import API_VERSION
 from scaler.kubernetes.kinds.quantities import quantity
 
 _LABEL_VALUE = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -48,48 +48,34 @@ def elastic_job(document: JobDocument, nodes: Nodes = ()) -> dict[str, Any]:
         container["env"] = [_variable(secret, *each) for each in document.environment.items()]
     if document.directory:
         container["workingDir"] = document.directory
-    # The bounds of a document count all roles, those of an ElasticJob the workers.
-    beside, bounds = others(ordered(document.roles)), document.replicas
     worker: dict[str, Any] = {
-        "replicas": bounds.first - beside,
-        "minReplicas": bounds.min - beside,
-        "maxReplicas": bounds.max - beside,
+        "replicas": document.replicas.first,
+        "minReplicas": document.replicas.min,
+        "maxReplicas": document.replicas.max,
         "unit": document.replicas.unit,
         "processesPerReplica": document.processes_per_replica,
         "template": _template(container, document.resources, document.accelerator, nodes),
     }
-    if document.groups:
+    if different := ordered({**document.roles, **document.groups}):
         worker["groups"] = {
             name: {
                 "replicas": size.replicas,
-                "processesPerReplica": size.processes_per_replica,
+                "processesPerReplica": document.allocation.processes_of(name),
                 "template": _template(
                     container,
                     document.allocation.of(name),
                     document.accelerator_of(name),
                     nodes,
-                    f"groups.{name}.accelerator",
+                    f"groups.{name}.accelerator" if is_group(name) else "accelerator",
                 ),
             }
-            for name, size in document.groups.items()
+            for name, size in different
         }
-    roles: dict[str, dict[str, Any]] = {
-        name: {
-            "replicas": size.replicas,
-            "template": _template(
-                container, document.allocation.of(name), document.accelerator, nodes
-            ),
-        }
-        for name, size in document.roles.items()
-    }
-    if chief := roles.get(CHIEF):
-        # Brain counts lost worlds, and the chief belongs to no world.
-        chief["restartCount"] = min(document.restarts.limit, MOST)
-    strategy = Strategy.PARAMETER_SERVER if roles else Strategy.ALLREDUCE
+    strategy = Strategy.PARAMETER_SERVER if document.roles else Strategy.ALLREDUCE
     spec: dict[str, Any] = {
         "distributionStrategy": str(strategy),
         "optimizeMode": str(document.optimize_mode),
-        "replicaSpecs": {str(ReplicaType.WORKER): worker, **roles},
+        "replicaSpecs": {str(ReplicaType.WORKER): worker},
         **_declared(document),
     }
     return {

@@ -9,7 +9,7 @@
 | processesPerReplica | the field, else `--nproc_per_node`, else 1 |
 | resources | what a pod reserves: requests, else limits, over all its containers |
 | accelerator | the field, else the node selector |
-| groups | `groups` of the scaled role; amounts and accelerator are those of their templates |
+| groups, roles | `groups` of the scaled role, with amounts and accelerator of their templates |
 | optimizeMode | the field; `manual` where `autoScale` or `enableElasticScheduling` is false |
 | restarts.limit | the field, else `--max_restarts`, else 10 |
 | checkpoint.graceSeconds | the field, else `--shutdown-timeout`, else the pod's time less 25 s |
@@ -41,7 +41,7 @@ from brain.types.job import (
     Restarts,
 )
 from brain.types.resources import Resources
-from brain.types.roles import RoleSize
+from brain.types.roles import RoleSize, is_group
 from scaler.kubernetes.kinds.documents.commands import Launch
 from scaler.kubernetes.kinds.documents.templates import (
     accelerator,
@@ -78,7 +78,8 @@ def job_document(job: ElasticJob) -> JobDocument:
         image=main_container(role.template).get("image"),
         replicas=bounds(job),
         processes_per_replica=processes(role),
-        groups=_groups(job),
+        roles=_roles(job),
+        groups={name: each for name, each in _groups(job).items() if is_group(name)},
         resources=reserved(role.template),
         accelerator=spec.accelerator or accelerator(role.template),
         parallelism=_same(spec.parallelism, Parallelism),
@@ -153,8 +154,20 @@ def processes(alike: ReplicaSpec | GroupSpec) -> int:
     return 1
 
 
+def _roles(job: ElasticJob) -> dict[str, RoleSize]:
+    """Return the roles of the document, which lack the values that every role has."""
+    kind = accelerator(job.template_of())
+    found = {name: each for name, each in _groups(job).items() if not is_group(name)}
+    for name, each in found.items():
+        if each.processes_per_replica == 1:
+            found[name] = replace(found[name], processes_per_replica=None)
+        if each.accelerator == kind:
+            found[name] = replace(found[name], accelerator=None)
+    return found
+
+
 def _groups(job: ElasticJob) -> dict[str, RoleSize]:
-    """Return the groups of the document.
+    """Return the groups of the object, by name; those that are roles, too.
 
     Brain keeps the numbers of replicas that a job began with. An edit is a request, and may ask for
     more than the least size of the job has beside it.
