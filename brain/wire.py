@@ -77,7 +77,7 @@ def decode(data: bytes | str, kind: type[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError) as bad:
         raise BadInput(f"not JSON: {bad}") from bad
     except RecursionError as bad:
-        raise BadInput("it is nested too deeply to be a message") from bad
+        raise BadInput("the input is nested too deeply to be decoded; flatten it") from bad
 
 
 def convert(data: object, kind: type[T]) -> T:

@@ -96,7 +96,7 @@ def test_no_reservation_is_lowered_by_what_a_start_used():
     assert found.cpu is not None
     assert found.memory is not None
     assert (found.cpu.target, found.memory.target) == (2000, 7 * GIB)
-    assert found.cpu.reason.endswith("too little was seen to reserve less")
+    assert found.cpu.reason.endswith("Brain has too few readings to advise less")
     later = advice(watch(laptop, 14, job_cpu_millis=300, job_memory_bytes=GIB))
     assert later.cpu is not None
     assert later.memory is not None

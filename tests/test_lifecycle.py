@@ -497,8 +497,9 @@ class TestWorlds:
         job = here.report(WorldEvent.HELD, detail="no checkpoint was seen")
 
         assert job.reason == (
-            "it is to be suspended, but no checkpoint was seen; its next save suspends it, "
-            "`brain cancel` ends it"
+            "no checkpoint was seen, so the job is not suspended yet; its next save suspends "
+            "the job, "
+            "and `brain cancel` ends it"
         )
 
     def test_a_change_that_failed_leaves_the_job_to_advice(self):

@@ -111,7 +111,7 @@ def test_a_job_that_nobody_read_says_what_is_missing(tmp_path: Path):
     found = card(training(), tmp_path)
     assert found.lines == ()
     assert found.headline == "Brain has not measured enough for a verdict yet."
-    assert "a collector must run beside it" in found.missing[0]
+    assert "a collector must run there" in found.missing[0]
 
 
 def test_without_prices_the_report_says_how_to_set_them(tmp_path: Path):

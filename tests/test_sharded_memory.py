@@ -78,7 +78,7 @@ def test_a_job_is_shrunk_no_further_than_its_sharded_state_surely_fits(told: str
         return
     assert here.size == 3
     assert here.why_not()[2] == (
-        "its state is sharded over its workers: at this size each may hold 23 GiB, and its device "
+        "the state is sharded over the workers: at this size each may hold 23 GiB, and its device "
         "has 24 GiB"
     )
 

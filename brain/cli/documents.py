@@ -220,7 +220,9 @@ def check_script(document: dict[str, Any]) -> None:
     script = _script(document)
     if script is not None and not script.is_file():
         named, directory = document["command"][1], document["directory"]
-        raise BadInput(f"command: {named} does not exist in {directory}", field="command")
+        raise BadInput(
+            f"command: {named} does not exist in {directory}; correct its path", field="command"
+        )
 
 
 def _script(document: dict[str, Any]) -> Path | None:
@@ -236,5 +238,8 @@ def _script(document: dict[str, Any]) -> Path | None:
 def _pair(item: str) -> tuple[str, str]:
     name, equals, value = item.partition("=")
     if not equals:
-        raise BadInput(f"--env {item!r} is not NAME=VALUE", field="environment")
+        raise BadInput(
+            f"--env {item!r} is not NAME=VALUE; write --env EPOCHS=3, for example",
+            field="environment",
+        )
     return name, value

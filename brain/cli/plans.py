@@ -87,7 +87,7 @@ def no_plan(job: str | None, filter: str) -> str:
         return f"No plan matches {filter!r}; leave out --filter to list all plans."
     whose = f"{job} has no plan" if job else "There is no plan"
     return (
-        f"{whose} yet: Brain makes one when another size is worth a restart. `brain explain "
+        f"{whose} yet: Brain makes a plan when another size is worth a restart. `brain explain "
         f"{job or 'JOB'}` shows the current reason."
     )
 
@@ -236,7 +236,8 @@ def find(client: BrainClient, plan: str, state: PlanState) -> PlanView:
     if slash:
         found = tuple(view for view in found if view.plan.generation == int(generation))
     if not found:
-        raise UnknownPlan(f"{job} has no plan{(f' {generation}' if slash else '')}")
+        which = f" {generation}" if slash else ""
+        raise UnknownPlan(f"{job} has no plan{which}; `brain plans {job}` lists its plans")
     seen = next((view for view in found if view.plan.state is state), found[0])
     if at and version != str(seen.plan.version):
         raise BadInput(f"{plan} has changed since you saw it. {_look_again(seen)}", field="plan")

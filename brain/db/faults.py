@@ -27,13 +27,14 @@ READ_ONLY = "brain_read_only"
 #: SQLite's primary result codes of failures that the environment causes, not the statement.
 _SQLITE = {
     sqlite3.SQLITE_FULL: "the disk is full; free space, nothing of this transaction was stored",
-    sqlite3.SQLITE_READONLY: "it cannot be written; give this user write permission on the file "
-    "and its directory",
-    sqlite3.SQLITE_BUSY: "another process holds its lock; end it, or wait and try again",
+    sqlite3.SQLITE_READONLY: "the file cannot be written; give this user write permission on the "
+    "file and its directory",
+    sqlite3.SQLITE_BUSY: "another process holds its lock; end that process, or wait and try again",
     sqlite3.SQLITE_LOCKED: "another connection holds its lock; wait and try again",
     sqlite3.SQLITE_IOERR: "its disk does not answer as it should; look at the kernel's log",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that its directory exists and is yours",
-    sqlite3.SQLITE_PERM: "it may not be opened; give this user permission",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; check that its directory exists and that "
+    "this user owns it",
+    sqlite3.SQLITE_PERM: "this user may not open the file; give the user permission",
     sqlite3.SQLITE_CORRUPT: "the file is damaged; put back the newest brain.db.before-* copy",
     sqlite3.SQLITE_NOTADB: "the file is not an SQLite database; check the path in database_url",
 }
@@ -85,11 +86,14 @@ def _remedy(said: BaseException) -> str | None:
     if isinstance(said, sqlite3.Error):
         return _SQLITE.get(_sqlite_code(said))
     if isinstance(said, ReadOnlySqlTransaction):
-        return "it takes no writes; point database_url at the primary"
+        return "the server takes no writes; point database_url at the primary"
     if isinstance(said, ProgramLimitExceeded):
         return None
     if isinstance(said, _FAULTS):
-        return "it was lost, or ended a statement; check that it runs and has space, then retry"
+        return (
+            "the connection was lost, or the server ended a statement; check that the server "
+            "runs and has disk space, then retry"
+        )
     return None
 
 

@@ -127,7 +127,7 @@ def _kept(amount: AmountAdvice | None) -> AmountAdvice | None:
         amount,
         target=amount.reserved,
         high=max(amount.high, amount.reserved),
-        reason=f"{amount.reason}; too little was seen to reserve less",
+        reason=f"{amount.reason}; Brain has too few readings to advise less",
     )
 
 

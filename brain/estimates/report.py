@@ -184,7 +184,7 @@ def _left_to_people(job: Job, settings: Settings) -> str:
     if job.document.optimize_mode is OptimizeMode.MANUAL:
         return "optimizeMode is manual"
     if job.advise_only:
-        return f"it only advises on this job: {job.advise_only}"
+        return f"the job is advise-only: {job.advise_only}"
     mode = effective_mode(job, settings)
     return "" if mode is PolicyMode.AUTO else f"policy.mode is {mode}"
 
@@ -269,7 +269,7 @@ def _missing(advice: ResourceAdvice | None, prices: _Prices, ended: bool) -> lis
         return [
             "this job ended before its machine was read"
             if ended
-            else "no machine of this job was read yet; a collector must run beside it "
+            else "no machine of this job was read yet; a collector must run there "
             "(`brain doctor` says whether one does)"
         ]
     unpriced = [

@@ -140,8 +140,8 @@ def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:
     stopped, usual = after.throttled or 0.0, before.throttled or 0.0
     if stopped > usual + _STOPS:
         said.append(
-            f"the scheduler stopped a replica in {percent(stopped)} of its periods, "
-            f"{percent(usual)} before"
+            f"a CPU quota throttled a replica in {percent(stopped)} of its periods, and in "
+            f"{percent(usual)} before the change"
         )
     return " and ".join(said)
 

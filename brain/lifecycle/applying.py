@@ -24,7 +24,7 @@ def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime
         return _give_up(
             tx,
             plan,
-            (f"the plan's nodes had no room within {span}; the job stays on its present nodes"),
+            f"no room became free on the plan's nodes within {span}; the job stays where it is",
             now,
         )
     if plan.state is not PlanState.APPLYING or not why:
@@ -42,7 +42,7 @@ def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
     active, Brain decides nothing else about the job.
     """
     if plan.kind is PlanKind.RESTART and now >= plan.expires_at:
-        return "memory was predicted to run out before now, and no safe point came"
+        return "no safe point came before the time at which memory was predicted to run out"
     waited = (now - plan.updated_at).total_seconds()
     if plan.kind is not PlanKind.RESIZE or not plan.in_place or waited < settings.verify_seconds:
         return ""

@@ -124,8 +124,8 @@ def asked_for(job: Job, batch: int, workers: int, model: JobModel | None) -> Bat
     least, most = workers * (bounds.local_min or 1), bounds.global_max or _MOST_BATCH
     if not least <= batch <= most:
         raise BadInput(
-            f"batch {batch} is beyond the {least:,} to {most:,} examples of a step that "
-            f"{count(workers, 'worker')} of {name} may take; ask for a batch within them",
+            f"batch {batch} is outside the range of {least:,} to {most:,} examples a step that "
+            f"{count(workers, 'worker')} of {name} may take; request a batch in this range",
             field="batch",
         )
     first, noise = (model.first_batch, model.noise) if model else (None, None)

@@ -368,7 +368,8 @@ def compared(tx: Transaction, job: Job) -> str:
     for name, size in job.document.groups.items():
         if size.accelerator is not None and size.accelerator not in kinds:
             return (
-                f"none of its nodes is usable with accelerator {size.accelerator} of group {name}"
+                f"none of its usable nodes has accelerator {size.accelerator}, which group {name} "
+                "needs"
             )
     each, all_of = job.resources, sum((n.capacity for n in nodes), Resources())
     pairs = [

@@ -97,7 +97,7 @@ def edit(
     if fits < size and not at_once:
         raise Conflict(
             f"{fits} of {count(size, 'replica')} with these amounts fit the pool {job.pool} now; "
-            "ask for less, or free part of the pool"
+            "request smaller amounts, or free part of the pool"
         )
     same = size == current.replicas
     target = replace(

@@ -184,7 +184,7 @@ def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
     _note_preemption(tx, job, "", now)
     if job.state in _STILL:
         return move_job(tx, job, JobState.SUSPENDED, f"suspended by {by}", now)
-    why = f"{by} asked to suspend it at its next safe point, the end of a save{_grace(job)}"
+    why = f"{by} asked to suspend the job at its next safe point, the end of a save{_grace(job)}"
     return move_job(tx, job, job.state, why, now)
 
 
@@ -226,7 +226,7 @@ def resume(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
     job = _intend(tx, job, Intent.RUN, by, now)
     if job.state is JobState.SUSPENDED:
         return move_job(tx, job, JobState.QUEUED, f"resumed by {by}", now)
-    return move_job(tx, job, job.state, f"resumed by {by} before it had stopped", now)
+    return move_job(tx, job, job.state, f"resumed by {by} before the job had stopped", now)
 
 
 def cancel(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
@@ -240,7 +240,7 @@ def cancel(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
     job = _intend(tx, job, Intent.CANCEL, by, now)
     if job.state in _STILL:
         return end(tx, job, JobState.CANCELLED, f"cancelled by {by}", now)
-    return move_job(tx, job, job.state, f"{by} asked to cancel it{_grace(job)}", now)
+    return move_job(tx, job, job.state, f"{by} asked to cancel the job{_grace(job)}", now)
 
 
 def _grace(job: Job) -> str:
@@ -271,7 +271,7 @@ def stopped(tx: Transaction, job: Job, now: datetime) -> Job:
         return end(tx, job, JobState.CANCELLED, "cancelled; all its replicas have stopped", now)
     job = move_job(tx, job, JobState.SUSPENDED, "suspended; all its replicas have stopped", now)
     if job.intent is Intent.RUN:
-        job = move_job(tx, job, JobState.QUEUED, "resumed while it was stopping", now)
+        job = move_job(tx, job, JobState.QUEUED, "resumed while the job was stopping", now)
     return job
 
 
@@ -371,7 +371,7 @@ def _intend(tx: Transaction, job: Job, intent: Intent, by: str, now: datetime) -
 
 
 def _standing(job: Job) -> str:
-    return str(job.state) if job.intent is Intent.RUN or job.finished else f"told to {job.intent}"
+    return str(job.state) if job.intent is Intent.RUN or job.finished else f"asked to {job.intent}"
 
 
 def _without_secrets(document: JobDocument) -> JobDocument:

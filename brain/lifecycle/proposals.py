@@ -80,7 +80,7 @@ def give_way(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> list[
     for job, generation in plan.after:
         gives = tx.plans.get(job, generation)
         if gives.state is PlanState.PROPOSED:
-            why = f"withdrawn: plan {plan.generation} of {name}, for which it makes room, was"
+            why = f"withdrawn with plan {plan.generation} of {name}, for which this plan makes room"
             ended.append(_end(tx, gives, why, now))
     return ended
 

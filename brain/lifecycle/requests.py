@@ -207,7 +207,10 @@ def refusal(job: Job, plan: ScalePlan, settings: Settings, now: datetime) -> str
     if plan.state is not PlanState.PROPOSED:
         return f"plan {plan.generation} is {plan.state}; only a proposal can be approved"
     if now >= plan.expires_at:
-        return f"plan {plan.generation} has expired; the next turn proposes anew if it still pays"
+        return (
+            f"plan {plan.generation} has expired; Brain proposes another plan if the change is "
+            "still worth a restart"
+        )
     if effective_mode(job, settings) is PolicyMode.SHADOW:
         return "the policy mode is shadow: plans are recorded, never applied"
     return None
@@ -242,7 +245,8 @@ def expect_allowed(job: Job, replicas: int) -> None:
     if not bounds.allow(replicas):
         raise BadInput(
             f"replicas {replicas} is not within the bounds {bounds.min}:{bounds.max} of job "
-            f"{job.document.name}; ask for {_limits(job)}, or submit it anew with other bounds",
+            f"{job.document.name}; ask for {_limits(job)}, or submit the job again with other "
+            "bounds",
             field="replicas",
         )
 

@@ -239,7 +239,10 @@ def _held(tx: Transaction, job: Job, report: WorldReport, settings: Settings, no
     if plan is not None:
         fail(tx, plan, why, settings=settings, now=now)
     elif job.intent is Intent.SUSPEND:
-        why = f"it is to be suspended, but {why}; its next save suspends it, `brain cancel` ends it"
+        why = (
+            f"{why}, so the job is not suspended yet; its next save suspends the job, and `brain "
+            "cancel` ends it"
+        )
         return move_job(tx, job, job.state, why, now)
     return tx.jobs.get(job.id)
 
@@ -277,7 +280,10 @@ def _remedy(job: Job, found: Diagnosis | None) -> str:
     reserved = job.resources.memory_bytes
     if found is None or found.kind is not FailureKind.MEMORY or not reserved:
         return ""
-    return f"; each replica may use {gibibytes(reserved)}: submit it with more `memoryBytes`"
+    return (
+        f"; each replica may use {gibibytes(reserved)}: submit the job again with more "
+        "`memoryBytes`"
+    )
 
 
 def _finished(
@@ -364,7 +370,10 @@ def _all_gone(tx: Transaction, job: Job, replicas: Sequence[Replica], now: datet
     failures = job.failures + was_alive
     limit = job.document.restarts.limit
     if failures > limit:
-        why = f"the job was lost {failures} times, more than restarts.limit {limit}"
+        why = (
+            f"the job lost its replicas {failures} times, more often than restarts.limit {limit} "
+            "allows"
+        )
         job = move_job(tx, job, job.state, job.reason, now, failures=failures)
         return end(tx, job, JobState.FAILED, why, now)
     state = job.state if job.state is JobState.STARTING else JobState.DEGRADED

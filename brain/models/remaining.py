@@ -278,5 +278,5 @@ def _as_long_again(elapsed_seconds: float, why: str) -> Remaining:
         low_seconds=expected * _SHARES[0],
         high_seconds=expected * _SHARES[1],
         known=False,
-        basis=f"assumed to last as long again: {why}",
+        basis=f"Brain assumes that the run takes as long again: {why}",
     )

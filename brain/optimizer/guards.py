@@ -74,7 +74,7 @@ def mixed(situation: Situation) -> Hold | None:
         code="mixed-groups",
         reason=f"replicas of {names} differ from the others, and no model predicts such a size",
         short="no model predicts replicas that differ",
-        next_step="Ask for a size with `brain resize`, or for a group's with `brain edit --role`.",
+        next_step="Ask for a size with `brain resize`, or resize a group with `brain edit --role`.",
     )
 
 
@@ -264,7 +264,7 @@ def dwelling(situation: Situation) -> Hold | None:
     return Hold(
         code="dwell",
         reason=(
-            f"its world changed {duration(since)} ago; Brain waits {duration(dwell)} after a change"
+            f"the world changed {duration(since)} ago; Brain waits {duration(dwell)} after a change"
         ),
         short="the last change is too recent",
         next_step=f"Brain decides again in {duration(dwell - since)}.",
@@ -277,7 +277,7 @@ def rigid(situation: Situation) -> Hold | None:
         return None
     return Hold(
         code="at-best",
-        reason=f"its bounds allow {count(situation.replicas, 'replica')} and no other size",
+        reason=f"the bounds allow {count(situation.replicas, 'replica')} and no other size",
         short="",
         next_step="Widen `replicas` in the job document to let it scale.",
     )

@@ -82,9 +82,9 @@ def judged(situation: Situation) -> Situation:
     """
     larger = [size for size in situation.sizes if size > situation.replicas]
     if unsettled(situation):
-        return situation.without(larger, "the noise of its gradients is measured first")
+        return situation.without(larger, "Brain first measures the noise of gradients")
     if outgrown(situation):
-        return situation.without(larger, "a better batch is measured at its present size first")
+        return situation.without(larger, "Brain first measures a better batch at the present size")
     return situation
 
 

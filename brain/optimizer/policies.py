@@ -141,10 +141,10 @@ class WorthARestart:
         elif situation.restart_seconds / gain > limits.payback_seconds:
             pays = duration(situation.restart_seconds / gain)
             why = f"{change(gain)} pays for a restart of {cost} after {pays}, "
-            why += f"{duration(limits.payback_seconds)} is the limit"
+            why += f"but the limit is {duration(limits.payback_seconds)}"
         elif gain * situation.remaining_seconds < 2 * situation.restart_seconds:
             rest = duration(situation.remaining_seconds)
-            why = f"{change(gain)} over {rest} to come is not worth a restart of {cost}"
+            why = f"{change(gain)} over the remaining {rest} is not worth a restart of {cost}"
         else:
             return choice
         return Choice(

@@ -162,7 +162,7 @@ class Ticker:
             for pool in pools:
                 self._turn(pool)
         except Unavailable as gone:
-            _log.warning("the database was unavailable in a tick: %s", gone.in_full)
+            _log.warning("the database was unavailable during a decision turn: %s", gone.in_full)
             self._condition.worsen("database", str(gone))
 
     def _run(self) -> None:
@@ -193,7 +193,9 @@ class Ticker:
             done = self._decide(fenced, pool, self._settings, self._clock())
         except _LeaseLost:
             _log.warning(
-                "another Brain took pool %s over during a turn, whose rest is dropped", pool
+                "another Brain took over pool %s during a turn; this process drops the rest of the "
+                "turn",
+                pool,
             )
             self._let_go(pool)
             return
@@ -242,8 +244,8 @@ class Ticker:
             more = f" and {len(told) - 1} more" if len(told) > 1 else ""
             self._condition.worsen(
                 f"jobs:{pool}",
-                f"pool {pool}: Brain cannot decide about {next(iter(told.values()))}{more}; it "
-                "keeps its size, and the service's log has the error",
+                f"pool {pool}: Brain cannot decide about {next(iter(told.values()))}{more}; "
+                "these jobs keep their sizes, and the service's log has the error",
             )
         else:
             self._condition.mend(f"jobs:{pool}")
@@ -311,9 +313,11 @@ class Ticker:
         try:
             self.retain()
         except Unavailable as gone:
-            _log.warning("the database was unavailable in a retention: %s", gone.in_full)
+            _log.warning(
+                "the database was unavailable while old data was deleted: %s", gone.in_full
+            )
         except Exception:  # noqa: BLE001 - the next one may succeed, and turns go on
-            _log.exception("a retention failed; the next one follows in an hour")
+            _log.exception("old data could not be deleted; Brain tries again in an hour")
 
     def retain(self) -> None:
         """Fold and delete samples that are older than the settings allow, then directories of

@@ -35,7 +35,7 @@ RULES = (
     # Characters by their class, and a limit of the text that is left of it.
     r"name .* is over",
     # Who asks decides.
-    "by .* cannot be set: only a scaler may name another person",
+    "by .* is refused: only a scaler may name another person",
     # What is stored, or on the disk, decides.
     r"metric .* is",
     r"pool .* has no scaler",

@@ -278,7 +278,10 @@ def test_an_agent_writes_its_own_job_only(api: Api) -> None:
 def test_samples_of_no_job_are_rejected(api: Api) -> None:
     with api.client() as admin:
         receipt = admin.send(calls.telemetry([throughput(job="gone")], sent_at=NOW))
-    assert receipt.rejected[0].reason == "job 'gone' is not the id of a job"
+    assert (
+        receipt.rejected[0].reason
+        == "job 'gone' is not the id of a job; send the id that `brain jobs` shows"
+    )
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_a_job_that_will_miss_its_deadline_says_by_how_much(api: Api, running: J
         tx.jobs.put(replace(job, document=replace(job.document, deadline=deadline)))
     told = view(api, running).conditions
     assert [(each.kind, each.reason) for each in told] == [
-        ("Late", "at the present pace the job ends 2 h too late")
+        ("Late", "at the present pace the job ends 2 h after its deadline")
     ]
 
 

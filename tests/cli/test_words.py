@@ -48,7 +48,7 @@ def test_a_size_beyond_the_bounds_is_refused_by_field_value_and_bounds(
     assert (refused.returncode, refused.stderr) == (
         2,
         "brain: replicas 9 is not within the bounds 1:4 of job volume-seg; ask for 1 to 4, or "
-        "submit it anew with other bounds\n",
+        "submit the job again with other bounds\n",
     )
 
 

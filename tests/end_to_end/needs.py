@@ -21,7 +21,7 @@ from tests.harness import FAST, Brain
 
 MIB = 2**20
 STARVED = "processors are fully used: reserve more CPU for loading"
-THROTTLED = "stopped a replica in"
+THROTTLED = "throttled a replica in"
 SETTINGS = {**FAST, "verify_seconds": 120}
 
 

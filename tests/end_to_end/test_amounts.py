@@ -132,7 +132,7 @@ def test_cpu_that_is_too_little_for_its_bursts_is_rolled_back(brain: Brain):
     assert (missed.state, missed.outcome.verdict) == (PlanState.ROLLED_BACK, Verdict.FELL_SHORT), (
         missed.outcome
     )
-    assert "the scheduler stopped a replica in" in missed.outcome.detail
+    assert "a CPU quota throttled a replica in" in missed.outcome.detail
     back = brain.detail(job).job.plan
     assert back is not None
     assert back.kind is PlanKind.ROLLBACK

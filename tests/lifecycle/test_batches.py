@@ -211,7 +211,7 @@ def test_nothing_grows_before_the_noise_of_gradients_is_known():
     found = here.turn().decisions[here.id].explanation.alternatives
     waits = [other.why_not for other in found]
 
-    assert (here.plans, waits) == ([], ["the noise of its gradients is measured first"])
+    assert (here.plans, waits) == ([], ["Brain first measures the noise of gradients"])
 
 
 def test_one_worker_is_asked_for_two_micro_batches_to_tell_noise_by():

@@ -80,8 +80,11 @@ def test_a_batch_that_cannot_be_taken_is_refused_with_the_remedy():
     untold = training()
     assert edited(untold, "declare batch.tune, and submit the job again", batch=512) == "batch"
     here = training(batch=TUNED)
-    assert edited(here, "batch 2048 is beyond the 1 to 1,024 examples", batch=2048) == "batch"
-    assert edited(here, "batch 0 is beyond", batch=0) == "batch"
+    assert (
+        edited(here, "batch 2048 is outside the range of 1 to 1,024 examples", batch=2048)
+        == "batch"
+    )
+    assert edited(here, "batch 0 is outside the range", batch=0) == "batch"
     with pytest.raises(Conflict, match="already has these values"):
         edit(here, batch=256)
     assert here.plans == []

@@ -124,7 +124,10 @@ def test_amounts_that_are_too_little_are_rolled_back_where_brain_may_act():
 
     back, missed = here.plans
     assert (missed.state, missed.outcome.verdict) == (PlanState.ROLLED_BACK, Verdict.FELL_SHORT)
-    assert "stopped a replica in 40 % of its periods, 0 % before" in missed.outcome.detail
+    assert (
+        "throttled a replica in 40 % of its periods, and in 0 % before the change"
+        in missed.outcome.detail
+    )
     assert (back.kind, back.state) == (PlanKind.ROLLBACK, PlanState.APPLIED)
     assert here.job.resources.cpu_millis == 1000
     assert here.wish().resources is None, "the document's again"
@@ -392,8 +395,8 @@ def test_memory_that_is_nearly_full_and_more_stops_are_too_little():
     assert shortage(amounts, before, ReplicaUse(memory_bytes=0.9 * GIB, throttled=0.14)) == ""
     said = shortage(amounts, before, ReplicaUse(memory_bytes=0.96 * GIB, throttled=0.2))
     assert said == (
-        "a replica uses 0.960 of 1.00 GiB and the scheduler stopped a replica in 20 % of its "
-        "periods, 10 % before"
+        "a replica uses 0.960 of 1.00 GiB and a CPU quota throttled a replica in 20 % of its "
+        "periods, and in 10 % before the change"
     )
 
 

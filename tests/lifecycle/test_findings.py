@@ -89,5 +89,6 @@ def test_a_job_that_its_own_memory_ended_is_told_how_much_it_had() -> None:
     )
 
     assert job.reason == (
-        "it ran out of memory; each replica may use 400 MiB: submit it with more `memoryBytes`"
+        "it ran out of memory; each replica may use 400 MiB: submit the job again with more "
+        "`memoryBytes`"
     )

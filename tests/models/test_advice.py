@@ -397,7 +397,7 @@ def test_a_quota_that_stops_bursts_hides_the_need_although_mean_use_is_far_below
     stopped = replace(seen(250), throttled=0.4)
     found = cpu(stopped, reserved=Resources(cpu_millis=300))
     assert found.target == pytest.approx(360)
-    assert "stopped a replica in 40 % of its periods" in found.reason
+    assert "throttled a replica in 40 % of its periods" in found.reason
     assert found.reserved_above == 0.4, "readings of seconds show none of it"
 
 
@@ -416,11 +416,11 @@ def test_cpu_that_was_raised_against_a_quota_is_not_lowered_for_a_day():
     has = Resources(cpu_millis=960)
     found = cpu(enough, reserved=has)
     assert found.target == 960
-    assert "but a quota of 0.8 CPUs stopped a replica within a day" in found.reason
+    assert "but a quota of 0.8 CPUs throttled a replica within a day" in found.reason
     for less in (880, 800):
         kept = cpu(enough, reserved=Resources(cpu_millis=less))
         assert kept.target == less, "it is no reason to raise"
-        assert "but a quota of 0.8 CPUs stopped a replica within a day" in kept.reason
+        assert "but a quota of 0.8 CPUs throttled a replica within a day" in kept.reason
     assert cpu(enough, now_seconds=73 * HOUR, reserved=has).target < 600
 
 

@@ -222,7 +222,7 @@ def test_a_job_larger_than_the_pool_is_told_so_although_nothing_like_it_was_meas
     small = (PoolCapacity(accelerator="cpu", per_node=2, largest=2, now=2),)
     answer = asked(rooms=small, replicas=Bounds(min=4, max=4))
 
-    assert "does not fit the pool, even when that is empty" in row(answer, 4).why_not
+    assert "does not fit the pool, even when the pool is empty" in row(answer, 4).why_not
 
 
 def test_a_kind_that_was_never_measured_is_named_and_not_guessed():

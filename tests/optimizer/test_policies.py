@@ -136,8 +136,8 @@ def test_what_fell_short_is_not_tried_again():
     ("fields", "said"),
     [
         ({"settings": Settings(minimum_gain=0.9)}, "a restart needs +90"),
-        ({"settings": Settings(payback_seconds=10.0)}, "is the limit"),
-        ({"remaining_seconds": 30.0}, "over 30 s to come"),
+        ({"settings": Settings(payback_seconds=10.0)}, "but the limit is"),
+        ({"remaining_seconds": 30.0}, "over the remaining 30 s"),
     ],
 )
 def test_a_restart_must_pay(fields: dict[str, Any], said: str):
@@ -378,7 +378,7 @@ def test_a_better_batch_comes_before_a_larger_size():
     waits = narrowing.judged(told(64.0))
     measured = narrowing.judged(told(4096.0))
 
-    assert dict(waits.ruled_out) == {4: "a better batch is measured at its present size first"}
+    assert dict(waits.ruled_out) == {4: "Brain first measures a better batch at the present size"}
     assert waits.sizes == (1, 2)
     assert measured.sizes == (1, 2, 4)
 

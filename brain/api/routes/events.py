@@ -86,7 +86,7 @@ def _number(last_event_id: str) -> int:
         return _check_id("Last-Event-ID", int(last_event_id))
     except ValueError as bad:
         # The header is not a number, or has more digits than Python reads.
-        said = f"Last-Event-ID {last_event_id[:40]!r} is not the number of an event"
+        said = f"Last-Event-ID {last_event_id[:40]!r} is not the id of an event"
         raise BadInput(f"{said}; leave it out", field="Last-Event-ID") from bad
 
 

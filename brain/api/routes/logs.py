@@ -187,7 +187,9 @@ def _chosen(
     if previous:
         ended = [one.id for one in replicas if one.state is ReplicaState.EXITED]
         if not ended:
-            raise errors.UnknownReplica(f"no replica of {job.document.name} has ended yet")
+            raise errors.UnknownReplica(
+                f"no replica of {job.document.name} has ended yet; leave `previous` out"
+            )
         return max(ended)
     if replica is not None:
         _expect_replica(about, job, replica, [one.id for one in replicas])

@@ -238,7 +238,7 @@ def _asker(who: Principal, named: str) -> str:
         return who.name
     if who.role is not Role.SCALER or len(named) > _LONGEST_NAME:
         raise errors.BadInput(
-            f"by {named[:_LONGEST_NAME]!r} cannot be set: only a scaler may name another person, "
+            f"by {named[:_LONGEST_NAME]!r} is refused: only a scaler may name another person, "
             f"in at most {_LONGEST_NAME} characters; leave by out, and Brain takes your name from "
             "the token",
             field="by",

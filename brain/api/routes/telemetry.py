@@ -313,7 +313,10 @@ def _refused(here: Context, who: Principal, jobs: frozenset[JobId]) -> Mapping[J
         }
     with here.stores.transaction(read_only=True) as tx:
         known = tx.jobs.known(jobs)
-    return {job: f"job {job!r} is not the id of a job" for job in jobs - known}
+    return {
+        job: f"job {job!r} is not the id of a job; send the id that `brain jobs` shows"
+        for job in jobs - known
+    }
 
 
 async def _send(

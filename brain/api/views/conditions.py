@@ -54,7 +54,11 @@ def late(job: Job, ends_at: datetime | None) -> tuple[Condition, ...]:
     if job.finished or deadline is None or ends_at is None or ends_at <= deadline:
         return ()
     behind = duration((ends_at - deadline).total_seconds())
-    return (Condition(kind="Late", reason=f"at the present pace the job ends {behind} too late"),)
+    return (
+        Condition(
+            kind="Late", reason=f"at the present pace the job ends {behind} after its deadline"
+        ),
+    )
 
 
 def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]]:

@@ -141,7 +141,7 @@ def _missing(
     if unpriced:
         kinds = ", ".join(unpriced)
         found.append(
-            f"Cost: no price is known for an hour on {kinds}; --price {unpriced[0]}=…, or the "
+            f"Cost: no hourly price is known for {kinds}; --price {unpriced[0]}=…, or the "
             "setting accelerator_prices."
         )
     if leaky := asked.needs.leaky:

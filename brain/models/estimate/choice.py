@@ -46,19 +46,24 @@ def choose(
 def _refusal(row: SizeEstimate, question: EstimateQuestion) -> str:
     """Return the reason why a row is excluded; empty if it is not."""
     if not row.fits:
-        return "it does not fit the pool, even when that is empty"
+        return "this size does not fit the pool, even when the pool is empty"
     if row.why_not or row.undetermined or row.throughput is None:
-        return row.why_not or row.undetermined or "its throughput is not known"
+        return row.why_not or row.undetermined or "the throughput of this size is not known"
     deadline, budget = question.deadline_seconds, question.budget
     if deadline is not None and row.finish_seconds is not None:
         likely = row.finish_seconds.value * math.exp(_Z80 * deviation(row.finish_seconds))
         if likely > deadline:
-            return f"likely done within {duration(likely)}, after the {duration(deadline)} allowed"
+            return (
+                f"likely to end in {duration(likely)}, but the deadline is in {duration(deadline)}"
+            )
     if budget is not None and row.cost is not None and row.cost.value > budget:
-        return f"{number(row.cost.value)} expected, {number(budget)} is the budget"
+        return f"a cost of {number(row.cost.value)} is expected, but the budget is {number(budget)}"
     hours, most = row.accelerator_hours, question.accelerator_hours
     if most is not None and hours is not None and hours.value > most:
-        return f"{number(hours.value)} accelerator-hours expected, {number(most)} is the budget"
+        return (
+            f"{number(hours.value)} accelerator-hours are expected, but the budget is "
+            f"{number(most)}"
+        )
     return ""
 
 
@@ -76,7 +81,7 @@ def _why_not(row: SizeEstimate, best: SizeEstimate, market: PriceList, priced: b
     gain, needed = _gain(row, best), _needed(row, best, market, priced)
     if gain >= 1:
         return (
-            f"{ratio(gain)} of its throughput, but only {ratio(needed)} would pay for the "
+            f"{ratio(gain)} of the throughput, but only {ratio(needed)} would pay for the "
             "accelerators"
         )
     return (
@@ -116,7 +121,7 @@ def _explained(
             f"Submit with `replicas.start: {best.replicas}`; Brain measures it and goes on from "
             "there."
             if best.fits_now
-            else f"Submit it; {described(best)} do not fit beside what runs now, so it waits."
+            else f"Submit the job; it waits until {described(best)} fit the pool."
         ),
     )
 

@@ -96,7 +96,7 @@ def _cpu(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice | N
     except Undetermined:
         return None
     used = seen.quantile(share)
-    said = f"a replica used up to {cores(used)} in {percentile(share)} of the time"
+    said = f"a replica used up to {cores(used)} for {percentile(share)} of the time"
     limit = use.cpu_limit(reserved)
     loader = signs.starved.loader_millis if signs.starved else 0.0
     held = use.held_down(limit)
@@ -106,14 +106,15 @@ def _cpu(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice | N
     elif held:
         wanted = max(wanted, cpu.raised(limit, loader, throttled_share=use.throttled))
         said = (
-            f"use reached the limit of {cores(limit)}, so the need is unknown: half as much again"
+            f"use reached the limit of {cores(limit)}, so the need is unknown; reserve half as "
+            "much again"
         )
         if cpu.throttles(use.throttled):
-            stopped = f"stopped a replica in {percent(use.throttled)} of its periods"
+            stopped = f"throttled a replica in {percent(use.throttled)} of its periods"
             said = f"the quota of {cores(limit)} {stopped}, so the need is unknown"
     elif (stop := use.stopped(now_seconds)) and (floor := _unstopped(stop, reserved)) > wanted:
         wanted = floor
-        said = f"{said}, but a quota of {cores(stop.limit_millis)} stopped a replica within a day"
+        said = f"{said}, but a quota of {cores(stop.limit_millis)} throttled a replica within a day"
     return _amount(
         seen,
         1.0,
@@ -218,7 +219,9 @@ def _amount(
     known = max(_LEAST_DAYS, days)
     high = max(ample, target) * (1 + learns_days / known)
     if target < wanted:
-        reason = f"{reason}; no node has more than {show(target)}, {show(wanted)} would be better"
+        reason = (
+            f"{reason}; no node has more than {show(target)}, but {show(wanted)} would be better"
+        )
     return AmountAdvice(
         low=min(target, usage.quantile(_QUIET) * unit * (1 + 0.001 / known) ** -2),
         target=target,

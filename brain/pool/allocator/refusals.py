@@ -33,7 +33,7 @@ def check(jobs: Sequence[PoolJob], cluster: ClusterView) -> None:
     for what, names in (("job", [j.key for j in jobs]), ("node", [n.name for n in cluster.nodes])):
         twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
-            raise BadInput(f"{what} {twice[0]!r} occurs twice: give each one name", field=what)
+            raise BadInput(f"{what} {twice[0]!r} occurs twice: give each its own name", field=what)
     for node in cluster.nodes:
         if node.capacity < 0:
             message = f"node {node.name} has capacity {node.capacity}: it must be 0 or more"
@@ -88,7 +88,7 @@ def unusable(job: PoolJob) -> str | None:
     if job.gpus_per_replica < 1:
         return f"gpus_per_replica is {job.gpus_per_replica}: a replica takes 1 or more"
     if not any(len(curve.rows) for curve in job.curves.values()):
-        return "it has no configuration: none was measured yet, or its bounds allow none"
+        return "the job has no configuration: none was measured yet, or its bounds allow none"
     return None
 
 
@@ -100,13 +100,16 @@ def impossible(job: PoolJob, room: Mapping[str, int], quota: Quota | None) -> st
         return "the cluster has no healthy accelerator: bring back or add a node"
     if not known:
         wants = ", ".join(sorted(job.curves)) or "nothing"
-        return f"it can use {wants}; the cluster has {', '.join(offered)}"
+        return f"the job can use {wants}; the cluster has {', '.join(offered)}"
     least = {name: int(job.curves[name].rows[:, REPLICAS].min()) for name in known}
     kind = min(least, key=lambda name: (least[name], name))
     needs = least[kind] * job.gpus_per_replica
     if quota and quota.limit is not None and needs > quota.limit:
-        return f"it needs {needs} accelerators, but its tenant {job.tenant} may have {quota.limit}"
+        return (
+            f"the job needs {needs} accelerators, but its tenant {job.tenant} may have "
+            f"{quota.limit}"
+        )
     return (
-        f"it is larger than the cluster: it takes {needs} accelerators of {kind} at least, "
-        f"{job.gpus_per_replica} on one node each, of {room[kind]}"
+        f"the job is larger than the cluster: it needs at least {needs} accelerators of {kind}, "
+        f"{job.gpus_per_replica} on one node, and the cluster has {room[kind]}"
     )

@@ -299,7 +299,7 @@ def _elsewhere(situation: Situation, current: JobPlacement | None) -> Hold:
     seen = 0 if current is None else current.replicas
     return Hold(
         code="not-settled",
-        reason=f"{seen} of {situation.replicas} replicas are observed on its nodes",
-        short="its world differs from its size",
+        reason=f"{seen} of {situation.replicas} replicas are observed on the job's nodes",
+        short="the world differs from the job's size",
         next_step="Brain decides again when all replicas are observed.",
     )

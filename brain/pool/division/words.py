@@ -104,7 +104,7 @@ def _held(member: PoolMember, situation: Situation) -> Choice:
         return Choice(
             replicas=situation.replicas,
             code="unknown-curve",
-            reason="none of its sizes can be predicted from the measurements",
+            reason="no size of the job can be predicted from the measurements",
             next_step=_LOOKS_AGAIN,
         )
     return Choice(
@@ -124,10 +124,10 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
             for key, one in division.grants.items()
             if one.outcome is RoundEffect.STARTS
         ]
-        reason = (
-            f"{', '.join(starts)} has a higher priority and starts on the nodes of its "
-            f"{count(before, 'replica')}"
-        )
+        verb = "has a higher priority and starts"
+        if len(starts) > 1:
+            verb = "have a higher priority and start"
+        reason = f"{', '.join(starts)} {verb} on the nodes of this job's {count(before, 'replica')}"
         return Choice(
             replicas=before,
             code="preempted",

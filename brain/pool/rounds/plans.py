@@ -228,9 +228,11 @@ def _placed(memo: Memo, job: Job) -> tuple[JobPlacement | None, Hold | None]:
             code="node-drained" if lost else "mixed-nodes",
             reason=f"{lost[0]} accepts no more replicas"
             if lost
-            else f"its replicas are on {', '.join(sorted(kinds))} at once",
-            short="other jobs could not use its nodes",
-            next_step="Brain decides again when its nodes are of one kind and accept replicas.",
+            else f"the job's replicas are on {', '.join(sorted(kinds))} at once",
+            short="other jobs could not use the job's nodes",
+            next_step=(
+                "Brain decides again when the job's nodes are of one kind and accept replicas."
+            ),
         )
     return JobPlacement(min(kinds, default=""), tuple(str(name) for name in names)), hold
 

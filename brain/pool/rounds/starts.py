@@ -109,9 +109,11 @@ class Starts:
             return None
         granted = self.memo.granted.get(job.id)
         if granted is None:
-            return "earlier runs of its script are known: the pool's next round chooses its size"
+            return (
+                "earlier runs of the script are known: the pool's next round chooses the job's size"
+            )
         if replicas < granted:
-            return f"its pool granted it {count(granted, 'replica')}, which are not all free yet"
+            return f"the pool granted {count(granted, 'replica')}, but not all of them are free yet"
         return None
 
     def _knows(self, job: Job) -> bool:

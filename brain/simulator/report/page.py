@@ -197,6 +197,6 @@ def _foot(outcome: PolicyOutcome) -> str:
         "<footer class='cap12'>Fairness ρ is the time a job took over the time it would have taken "
         "with an equal share of the cluster for itself; 1 is fair. "
         f"A change of a world costs {duration(spec.restart_seconds)} unless its application says "
-        f"otherwise; {escape(' and '.join(said))}. Times of decisions were taken on the machine "
+        f"otherwise; {escape(' and '.join(said))}. Decision times were measured on the machine "
         f"that simulated and are the only figures here that another run changes.</footer>"
     )

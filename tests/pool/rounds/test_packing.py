@@ -60,5 +60,5 @@ def test_a_move_whose_nodes_get_no_room_is_given_up_and_the_job_goes_on():
 
     plan = fleet.plans("wide")[0]
     assert (nodes(fleet), plan.state) == ({"a", "b"}, PlanState.FAILED)
-    assert "the job stays on its present nodes" in plan.outcome.detail
+    assert "the job stays where it is" in plan.outcome.detail
     assert fleet.job(plan.job).state is JobState.RUNNING

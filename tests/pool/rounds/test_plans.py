@@ -485,7 +485,9 @@ def test_a_proposal_of_a_pool_is_withdrawn_with_what_made_room_for_it_when_measu
     needs, gives = fleet.plans("good")[0], fleet.plans("bad")[0]
     assert (needs.state, gives.state) == (PlanState.SUPERSEDED, PlanState.SUPERSEDED)
     assert needs.outcome.detail.startswith("withdrawn: ")
-    assert gives.outcome.detail.startswith("withdrawn: plan 2 of good, for which it makes room")
+    assert gives.outcome.detail.startswith(
+        "withdrawn with plan 2 of good, for which this plan makes room"
+    )
     decided = fleet.decision("good")
     assert decided.explanation.code != "plan-active"
     assert decided.measured is not None
