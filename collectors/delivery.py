@@ -171,7 +171,7 @@ class Delivery:
         way.not_before = time.monotonic() + delay_seconds(failure, way.failures, random.random())
         text = f"{type(failure).__name__}: {failure}"
         if text != way.error:
-            log.warning("not delivered, so it stays in the spool: %s", text)
+            log.warning("samples were not delivered and stay in the spool: %s", text)
         way.error = self.counts.last_error = text
         if isinstance(failure, Unavailable):
             # The service may come back on another port with connections of its own.
@@ -181,7 +181,7 @@ class Delivery:
         self.counts.rejected += 1
         self.counts.last_error = f"rejected by the service: {reason}"
         log.warning(
-            "the service rejected it, so it is not sent again: %s: %s",
+            "the service rejected a sample, which is not sent again: %s: %s",
             reason,
             line.decode(errors="replace"),
         )

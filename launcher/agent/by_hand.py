@@ -102,13 +102,13 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
             return 128 + slurm.WARNING
     if ended.exit is ReplicaExit.FAILED:
         report = failure_report(config.entrypoint.name, membership.exits)
-        # The report is of this node's workers; who failed first may have been another's.
+        # The report is about this node's workers; the first failure may have been on another node.
         write(f"{report}\n" if report else "")
         say(ended.detail)
         try:
             hand_on_error(membership.exits, os.environ)
-        except OSError as cannot:  # who started us reads less, the exit code is the same
-            say(f"TORCHELASTIC_ERROR_FILE cannot be written: {cannot}")
+        except OSError as cannot:
+            say(f"TORCHELASTIC_ERROR_FILE cannot be written, so it lacks the error: {cannot}")
     if ended.exit is ReplicaExit.LEFT and membership.leaving is not None:
         return 128 + membership.leaving
     return ended.status

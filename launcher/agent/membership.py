@@ -194,7 +194,9 @@ class AgentMembership:
                 if task.done():
                     task.result()
             if denied.done():
-                self.say(f"{self.continuity.detail}; it ends without another save")
+                self.say(
+                    f"{self.continuity.detail}; this agent ends its workers without another save"
+                )
                 await self._worker_group.kill()
                 return self._gone(self.continuity.detail)
             if serving.done():

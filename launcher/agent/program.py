@@ -174,7 +174,7 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> ReplicaEnd:
                 grace_seconds=config.grace_seconds,
             )
         except OSError as full:
-            say(f"state.json cannot be written: {full}")
+            say(f"state.json cannot be written, so the scaler lacks this agent's state: {full}")
 
     membership = AgentMembership(
         config,

@@ -104,7 +104,11 @@ DLROVER = (
 
 #: Flags that only brain-run has.
 OURS = (
-    _value("--brain", "URL of Brain; it then measures and advises.", environment="BRAIN_URL"),
+    _value(
+        "--brain",
+        "URL of Brain, which then measures the job and gives advice.",
+        environment="BRAIN_URL",
+    ),
     _value(
         "--brain-token-file", "File with Brain's token.", environment="BRAIN_TOKEN_FILE", default=""
     ),

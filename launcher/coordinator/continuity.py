@@ -100,11 +100,13 @@ class Continuity:
             self._deny(seen.detail)
         elif self.broken and self._broken_at is not None and self._broken_at <= asked_at:
             self._broken_at = None
-            self._tell("this agent was paused, and nobody took its place: its world goes on")
+            self._tell(
+                "this agent was paused, and no other agent took its place: its world goes on"
+            )
             self._told = ""
 
     def _deny(self, why: str) -> None:
-        self.detail = f"this agent was paused, and others may run in its place: {why}"
+        self.detail = f"this agent was paused, and other agents may run in its place: {why}"
         self.denied.set()
 
     def _tell(self, text: str) -> None:

@@ -128,7 +128,7 @@ class Comparison:
             return
         self.again, self.report = again, report
         if known:
-            self.noticed = "an earlier run of it made no settings"
+            self.noticed = "an earlier run of the script made no settings"
         else:
             self._listen()
         for name in self.hidden:
@@ -173,12 +173,12 @@ class Comparison:
         if event == "open":
             path, _, flags = args
             if not isinstance(path, int) and (flags or 0) & _WRITES and _CACHE not in _text(path):
-                self.noticed = "it opened %s to write before that" % _text(path)
+                self.noticed = "the script had already opened %s for writing" % _text(path)
         elif event.startswith(_NOTICED):
             if args and _CACHE in _text(args[0]):
                 self._compiled(event, args[0])
             else:
-                self.noticed = "it called %s before that" % event
+                self.noticed = "the script had already called %s" % event
 
     def _compiled(self, event: str, path: "Any") -> None:
         if event == "os.rename":
@@ -256,10 +256,10 @@ class Comparison:
     def _noticed_without_events(self) -> str:
         written, read = _written(), _read()
         if self.written is None or written is None or written != self.written + self.cached:
-            return "it has written before that"
+            return "the script had already written output"
         if self.lasting != _lasting():
-            return "it changed its priority or set a timer before that"
-        return "" if read == self.read else "it has read its input before that"
+            return "the script had already changed its priority or set a timer"
+        return "" if read == self.read else "the script had already read its input"
 
     def _restore(self) -> None:
         """Restore the inherited settings of the process to the values that this worker found."""
@@ -354,8 +354,8 @@ def _say(name: str, library: str, ahead: "str | None", own: "str | None", notice
     with_ours = "without it" if ahead is None else "with %s" % ahead
     its = "%s=%s was set" % (name, own) if own is not None else "%s was removed" % name
     said = (
-        "brain: %s before the script imports %s, which was imported ahead %s; because %s, this "
-        "run continues as it is, and its next start imports nothing ahead\n"
+        "brain: %s before the script imports %s, which Brain had imported ahead %s; because %s, "
+        "this run continues without the change, and its next start imports nothing ahead\n"
     )
     _tell(said % (its, library, with_ours, noticed))
 

@@ -232,8 +232,9 @@ class Shim:
             room = self.places.room(self.root)
         if needed > room:
             raise Slow(
-                "%s has %d MiB, the memory checkpoint has room for %d; saved to storage instead; "
-                "more shared memory (--shm-size) helps" % (path, weight >> 20, max(room, 0) >> 20)
+                "%s has %d MiB, but shared memory has room for %d MiB, so it was saved to storage; "
+                "give the container more shared memory (--shm-size)"
+                % (path, weight >> 20, max(room, 0) >> 20)
             )
 
     def _check_directory(self, directory: str) -> None:
@@ -248,8 +249,9 @@ class Shim:
         kind = self.places.file_system(directory)
         if kind not in self.places.LOCAL:
             raise Slow(
-                "%s is on %s, which other machines may see; saved to storage at once; "
-                "launcher.checkpoint keeps shared files in memory" % (directory, kind)
+                "%s is on %s, which other machines may read, so its files are saved to storage at "
+                "once; save with launcher.checkpoint to keep shared files in memory"
+                % (directory, kind)
             )
         try:
             with self.names.quietly():

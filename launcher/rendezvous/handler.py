@@ -125,9 +125,9 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
             return self._guest.next(self._asked.join_seconds)
         except TimeoutError as late:
             raise RendezvousTimeoutError(
-                f"no world formed within {self._asked.join_seconds:g} s: at least "
-                f"{config.nodes_min} nodes, in multiples of {config.unit}, did not come; start "
-                "more agents, or give --rdzv-conf join_timeout=SECONDS"
+                f"no world formed within {self._asked.join_seconds:g} s, because fewer than "
+                f"{config.nodes_min} nodes (in multiples of {config.unit}) joined; start more "
+                "agents, or wait longer with --rdzv-conf join_timeout=SECONDS"
             ) from late
         except RuntimeError as broken:
             raise RendezvousStateError(str(broken)) from broken

@@ -156,7 +156,7 @@ def test_paused_pods_that_the_cluster_kept_go_on_without_losing_a_step(
         eventually(lambda: it.same(before), "further steps", 60, it.cluster.logs)
         time.sleep(3 * LEASE)  # nothing was only put off
         assert it.same(before), it.cluster.logs()
-        assert "nobody took its place: its world goes on" in "".join(map(it.said, names))
+        assert "no other agent took its place: its world goes on" in "".join(map(it.said, names))
 
 
 def test_paused_pods_wait_until_somebody_can_say_that_they_stay(tmp_path: Path) -> None:
@@ -198,5 +198,7 @@ def test_paused_pods_whose_job_went_on_in_others_never_step_or_save_again(
 
         assert it.stood(before), it.cluster.logs()
         assert all(not it.cluster.kubelet.processes(name, NAMESPACE) for name in names)
-        assert "others may run in its place: its pod was deleted" in "".join(map(it.said, names))
+        assert "other agents may run in its place: its pod was deleted" in "".join(
+            map(it.said, names)
+        )
         it.trains(after=max(life.epoch for life in before))

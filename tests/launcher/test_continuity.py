@@ -1,4 +1,4 @@
-"""A paused agent in a cluster renews nothing before it heard that nobody took its place."""
+"""A paused agent in a cluster renews nothing before it heard that no other agent took its place."""
 
 import asyncio
 import time

@@ -89,7 +89,7 @@ def test_a_script_that_was_noticed_goes_on_is_told_and_starts_plain_the_next_tim
 ) -> None:
     first = runs(tmp_path, f"{noticed}\n" + SETS + SAYS)
     assert "OMP_NUM_THREADS=2 was set before the script imports torch" in first[0]
-    assert "imported ahead with 1; because it " in first[0]
+    assert "imported ahead with 1; because the script " in first[0]
     assert first[-1] == "1 True"
     assert runs(tmp_path, f"{noticed}\n" + SETS + SAYS)[-1] == "2 False"
 
@@ -149,7 +149,9 @@ def test_a_script_that_never_made_settings_is_not_listened_to(tmp_path: Path) ->
     assert ran() == ("1 True\n", "")
     said, told = ran(CHOSEN="2")
     assert said == "1 True\n"
-    assert "because an earlier run of it made no settings, this run continues as it is" in told
+    assert (
+        "because an earlier run of the script made no settings, this run continues without" in told
+    )
     assert ran(CHOSEN="2")[0] == "2 False\n"
 
 

@@ -338,7 +338,7 @@ def test_a_suspended_job_goes_on_without_losing_a_step(
     paused_step.step_on()
     said = paused_step.text()
     assert said.count("begins") == 2, said
-    assert "nobody took its place: its world goes on" in said
+    assert "no other agent took its place: its world goes on" in said
     (paused_step.directory / "enough").touch()
     eventually(lambda: paused_step.text().count("ends") == 2, "its end", seconds=60)
 
@@ -357,7 +357,7 @@ def test_agents_of_a_job_that_was_requeued_while_they_were_paused_never_step_aga
         for pid in started:  # as long as its manager is stopped, Slurm ends no process of the step
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-        requeued = f"others may run in its place: Slurm has requeued job {paused_step.job}"
+        requeued = f"other agents may run in its place: Slurm has requeued job {paused_step.job}"
         eventually(lambda: requeued in paused_step.text(), "word of it", seconds=60)
         eventually(lambda: not any(map(runs, started)), "their end", seconds=60)
         # For some milliseconds after a pause a worker may be quicker than the watch over its lease.

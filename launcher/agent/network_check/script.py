@@ -177,7 +177,7 @@ def receive(connection: socket.socket, count: int) -> None:
     while count:
         got = len(connection.recv(min(count, 1 << 20)))
         if not got:
-            raise OSError("the other side went away")
+            raise OSError("the other node closed the connection")
         count -= got
 
 
@@ -185,7 +185,7 @@ def received(connection: socket.socket, count: int) -> bytes:
     """Return exactly ``count`` bytes."""
     found = connection.recv(count, socket.MSG_WAITALL)
     if len(found) < count:
-        raise OSError("the other side went away")
+        raise OSError("the other node closed the connection")
     return found
 
 

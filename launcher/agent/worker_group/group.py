@@ -406,7 +406,9 @@ class WorkerGroup:
                 events.tell(events.ended(self.config, self.last, self._own_rank(self.last), exit))
             self._reports.exited(self.last, exit, self.progress)
         elif not exit.stopped:
-            self._reports.refused(epoch, f"a worker ended with {exit.exit_code} before the gate")
+            self._reports.refused(
+                epoch, f"a worker ended with {exit.exit_code} before its world began"
+            )
 
     def tell_again(self) -> None:
         """Repeat to a new coordinator the messages that the last one may not have received."""

@@ -121,13 +121,13 @@ def _too_often(failures: int, limit: int) -> str:
     """Return why a job ends: its worlds failed more often than its document allows.
 
     >>> _too_often(1, 0)
-    'the workers failed once, and no restart is allowed'
+    'the workers failed once, but no restart is allowed'
     >>> _too_often(11, 10)
-    'the workers failed 11 times, and 10 restarts are allowed'
+    'the workers failed 11 times, but only 10 restarts are allowed'
     """
     often = "once" if failures == 1 else f"{failures} times"
-    allowed = {0: "no restart is", 1: "1 restart is"}.get(limit, f"{limit} restarts are")
-    return f"the workers failed {often}, and {allowed} allowed"
+    allowed = {0: "no restart is", 1: "only 1 restart is"}.get(limit, f"only {limit} restarts are")
+    return f"the workers failed {often}, but {allowed} allowed"
 
 
 def _unmet(observation: JobObserved, world: WorldObserved, now: float) -> Action:

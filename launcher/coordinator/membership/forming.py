@@ -134,7 +134,8 @@ def _undecided(witness: WitnessObserved) -> str:
         "not all members have confirmed one" if witness.path else "no checkpoint was seen"
     )
     return (
-        "half of them are here, without the coordinator, and no witness on the checkpoint's "
+        "half of these members are here, without the coordinator, and no witness on the "
+        "checkpoint's "
         f"storage decides ({why}); this half goes on once it hears another member. If the other "
         "hosts are off for good, end this agent and start the job again"
     )

@@ -55,7 +55,7 @@ def explain(members: Sequence[Member], agents: Sequence[AgentObserved], unit: in
     for member in members:
         inside[member.topology] += 1
     where = "; ".join(
-        f"{count} on switch {'/'.join(path)} beside {inside[path]} that run"
+        f"{count} on switch {'/'.join(path)} with {inside[path]} running replicas"
         for path, count in places.items()
         if path
     )

@@ -214,7 +214,7 @@ def _of_nodes(gone: Sequence[GoneNode], step: int | None) -> Diagnosis:
     many = len(gone) > 1
     sentence = (
         f"{'replicas' if many else 'replica'} {who} on {nodes} {'are' if many else 'is'} gone: "
-        "the connection to the agent ended and no worker of it had failed before"
+        "the connection to the agent ended before any worker there failed"
     )
     return Diagnosis(
         kind=FailureKind.NODE,
