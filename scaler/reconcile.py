@@ -222,7 +222,7 @@ def _grow(
         free = free - need.times(fitting)
         here = len(alive) + started
         if seen.admitted is not None and here >= seen.admitted and fitting < missing[group]:
-            yield Wait(f"its queue admits {seen.admitted} of {target(wish)} replicas")
+            yield Wait(f"the job's queue admits {seen.admitted} of {target(wish)} replicas")
         elif fitting < missing[group]:
             yield Wait(_no_room(wish, seen, group, missing[group] - fitting, need, free))
 

@@ -110,8 +110,8 @@ class ControlGroups:
         else:
             lacking += _pin(pids, hold.cpu_millis)
             if pids and hold.cpu_millis:  # a mask binds one thread and its later children
-                said = f"CPU {hold.cpu_millis / 1000:g}: by CPU affinity, from its next start"
-                lacking.append(f"{said}, without a control group")
+                said = f"CPU {hold.cpu_millis / 1000:g}: limited by CPU affinity from the"
+                lacking.append(f"{said} replica's next start, without a control group")
         lacking += [why for pid in pids for why in _outside(held, pid)]
         return ReplicaLimits(resources=resources, groups=held.groups, unenforced="; ".join(lacking))
 
@@ -167,7 +167,7 @@ class ControlGroups:
     def _why(self, controller: str) -> str:
         parent = self._parent(controller)
         if parent is not None and os.access(parent, os.W_OK):
-            return "it was started without a control group; its next start creates one"
+            return "the replica was started without a control group; its next start creates one"
         if not self._mount.exists():
             return "this machine has no control groups"
         if self._version2:
@@ -175,7 +175,10 @@ class ControlGroups:
                 "no control group here may have children; start Brain with "
                 "`systemd-run --user --scope brain up`"
             )
-        return f"its control group of {controller} may have no children; run Brain as their owner"
+        return (
+            f"Brain's control group of {controller} may have no children; run Brain as the owner "
+            "of that group"
+        )
 
 
 def _delegated(mount: Path, path: str) -> Iterator[Path]:
@@ -228,7 +231,7 @@ def _outside(held: ReplicaLimits, pid: int) -> Iterator[str]:
     for folder in sorted(set(held.groups.values())):
         with suppress(OSError):
             if str(pid) not in (Path(folder) / "cgroup.procs").read_text().split():
-                yield f"process {pid} is not in {folder}; its next start tries again"
+                yield f"process {pid} is not in {folder}; the replica's next start tries again"
 
 
 def _used(group: Path) -> int:

@@ -110,13 +110,13 @@ EDITS: dict[str, tuple[Kind, Object, Callable[[Object], Any], str]] = {
         JOBS,
         job(*RUN, replicas=3, minReplicas=3, groups={"large": {"replicas": 1}}),
         lambda o: o["spec"]["replicaSpecs"]["worker"]["groups"].update(small={"replicas": 1}),
-        "groups come and go only with the job",
+        "groups cannot be added or removed",
     ),
     "the groups of a job without any": (
         JOBS,
         job(*RUN, replicas=3),
         lambda o: o["spec"]["replicaSpecs"]["worker"].update(groups={"small": {"replicas": 1}}),
-        "groups come and go only with the job",
+        "groups cannot be added or removed",
     ),
     "a least size without room for the groups": (
         JOBS,

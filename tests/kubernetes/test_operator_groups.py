@@ -156,7 +156,7 @@ def test_an_edit_of_a_group_that_brain_did_not_hear_is_asked_again(
     [
         (
             {"large": {"replicas": 2}, "worker": {"replicas": 5}},
-            "spec.replicaResourceSpecs.large: a plan that changes a group changes nothing else",
+            "spec.replicaResourceSpecs.large: a plan of a group may change nothing else",
         ),
         (
             {"small": {"replicas": 2}},

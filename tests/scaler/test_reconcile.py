@@ -267,7 +267,7 @@ def test_no_more_start_than_a_queue_admits():
 
     assert decide(order(wish(3)), heals, NOW) == (
         Start(1, 0),
-        Wait("its queue admits 2 of 3 replicas"),
+        Wait("the job's queue admits 2 of 3 replicas"),
     )
     assert decide(order(wish(2)), replace(heals, admitted=None), NOW) == (Start(1, 0),)
 

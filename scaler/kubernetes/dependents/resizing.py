@@ -97,11 +97,11 @@ def following(pod: Object, document: Resources, wanted: Resources, *, offered: b
         case AmountsHeld.HELD:
             return Next(Way.NOTHING)
         case AmountsHeld.COMING:
-            return Next(Way.WAIT, said or "its kubelet is applying the change")
+            return Next(Way.WAIT, said or "the kubelet is applying the change")
         case AmountsHeld.DEFERRED:
-            return Next(Way.RESTART, f"its node has no room for the change now: {said}")
+            return Next(Way.RESTART, f"the node has no room for the change now: {said}")
         case AmountsHeld.INFEASIBLE:
-            return Next(Way.RESTART, f"its node cannot make the change: {said}")
+            return Next(Way.RESTART, f"the node cannot make the change: {said}")
 
 
 def unenforced(view: JobView, found: Resized) -> str:
@@ -279,7 +279,7 @@ class Resizing:
             reason = Reason.FORBIDDEN if quota is None else Reason.NO_QUOTA
             return Next(Way.WAIT, f"the change is tried again: {why}", reason)
         self._pods.learn(noted)
-        return Next(Way.WAIT, "its kubelet is applying the change")
+        return Next(Way.WAIT, "the kubelet is applying the change")
 
 
 _NONE = Next(Way.NOTHING)

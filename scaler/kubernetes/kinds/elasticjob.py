@@ -113,13 +113,13 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
             cel="has(self.groups) == has(oldSelf.groups) && (!has(self.groups) "
             "|| size(self.groups) == size(oldSelf.groups) "
             "&& self.groups.all(name, name in oldSelf.groups))",
-            message="groups come and go only with the job; delete the job and create it anew, or "
+            message="groups cannot be added or removed; delete the job and create it again, or "
             "edit the replicas of a group",
         ),
         Rule(
             cel="!has(self.groups) || !has(self.minReplicas) "
             "|| self.minReplicas > size(self.groups)",
-            message="minReplicas counts a replica of each group and one beside them; raise "
+            message="minReplicas must allow a replica of each group and one more; raise "
             "minReplicas above the number of groups",
         ),
     )

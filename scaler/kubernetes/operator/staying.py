@@ -48,7 +48,7 @@ def seen_as(pod: Object) -> PodSeen:
     if "deletionTimestamp" in metadata:
         return PodSeen(stays=False, detail="its pod is being deleted")
     if identity.ENDING in (metadata.get("annotations") or {}):
-        return PodSeen(stays=False, detail="the operator wrote down that its pod had ended")
+        return PodSeen(stays=False, detail="the operator recorded that its pod had ended")
     # A pod of which one container still waits for its image is Pending, and its agent may run.
     if phase in ("Succeeded", "Failed"):
         return PodSeen(stays=False, detail=f"its pod has {phase}")

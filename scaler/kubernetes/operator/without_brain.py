@@ -91,7 +91,10 @@ def _all_gone(job: OwnJob, last: Replica, now: datetime) -> OwnJob:
     # A failure counts once: the next report finds the job starting.
     failures, limit = job.failures + 1, job.document.restarts.limit
     if failures > limit:
-        why = f"the job was lost {failures} times, more than restarts.limit {limit}"
+        why = (
+            f"the job lost its replicas {failures} times, more often than restarts.limit {limit} "
+            "allows"
+        )
         return job.moved(JobState.FAILED, why, now, failures=failures)
     how = "left" if last.exit is ReplicaExit.LEFT else "was lost"
     why = f"replica {last.id} {how}; another one starts from the checkpoint"

@@ -186,7 +186,9 @@ def lacking(plan: BrainsPlan, like: Object, pods: Sequence[Object], capacity: Ca
         found = placed(more, replace(capacity, free=free))
         if found.refusals is not None:
             why = "; ".join(found.refusals.values()) or "is not there"
-            return f"replicas move to node {name} once it has room for them: it {why}"
+            return (
+                f"replicas move to node {name} once it has room for them; at present the node {why}"
+            )
     return ""
 
 

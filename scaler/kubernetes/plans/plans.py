@@ -210,7 +210,10 @@ class Plans:
     ) -> Result:
         """Have pods replaced; their number stays, so Brain is not asked."""
         if view.plan is not None and view.plan.state in _CHANGES:
-            message = f"plan {view.plan.generation} is in progress; create this one when it is done"
+            message = (
+                f"plan {view.plan.generation} is in progress; create this object again after that "
+                "plan"
+            )
             return self._shown.refuse(obj, Reason.ANOTHER_ACTIVE, message, now, job=owner)
         names = self._moves.begin(plan, job)
         self._events.record(obj, "Normal", "Accepted", f"moves {', '.join(names)}")

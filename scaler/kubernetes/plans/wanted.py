@@ -56,7 +56,7 @@ def _of_group(plan: ScalePlan, group: str, view: JobView) -> Wanted:
     spec, field = plan.spec, f"spec.replicaResourceSpecs.{group}"
     if len(spec.replica_resource_specs) > 1 or spec.create_pods or spec.remove_pods:
         raise BadInput(
-            f"{field}: a plan that changes a group changes nothing else; create a plan for each",
+            f"{field}: a plan of a group may change nothing else; create a plan for each change",
             field=field,
         )
     known = next((one for one in view.groups if one.name == group), None)

@@ -65,14 +65,14 @@ def outdated(workload: Object, made: Object) -> bool:
 def words(workload: Object) -> str:
     """Return Kueue's message about a Workload that it does not admit."""
     if (workload.get("spec") or {}).get("active") is False:
-        return "its Workload is inactive; set spec.active to true"
+        return "the Workload is inactive; set its spec.active to true"
     listed = {c["type"]: c for c in (workload.get("status") or {}).get("conditions") or ()}
     if is_true(workload, "Evicted"):
         return str(listed["Evicted"].get("message"))
     for type in ("QuotaReserved", "Admitted"):
         if type in listed and listed[type].get("status") == "False":
             return str(listed[type].get("message"))
-    return "Kueue has not looked at it yet"
+    return "Kueue has not examined the Workload yet"
 
 
 def counts(job: ElasticJob, least: int) -> dict[str, int]:
