@@ -463,7 +463,7 @@ def _ended(tx: Transaction, now: datetime) -> None:
         "machine or its control group ran out of memory",
         rank=1,
         evidence=(Evidence(label="the kernel's count", value="1 ended for want of memory"),),
-        next_step="the job ends: the workers failed 11 times, and 10 restarts are allowed",
+        next_step="the job ends: the workers failed 11 times, but only 10 restarts are allowed",
         attachments=(Attachment(name="stacks of rank 1", text='File "train.py", line 7 in step'),),
     )
     world = replace(other_world(BROKEN, 2, end - timedelta(hours=1)), ended_at=end)

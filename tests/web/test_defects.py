@@ -241,7 +241,7 @@ def test_the_answer_to_what_if_is_in_sight(
 def test_a_link_that_is_not_whole_says_so(browser: Browser, empty: Served, link: str) -> None:
     with visit(browser, empty, signed_in=False) as seen:
         seen.page.goto(f"{empty.url}/{link}")
-        expect(seen.page.get_by_text("The link is not whole")).to_be_visible()
+        expect(seen.page.get_by_text("The link is incomplete")).to_be_visible()
         expect(seen.page.get_by_role("heading", name="Sign in to Brain")).to_be_visible()
         seen.forgive("401")
 
@@ -277,7 +277,7 @@ def test_a_job_that_changes_is_not_amber_for_want_of_samples(browser: Browser, o
         expect(row.locator(".warn, .ring")).to_have_count(0)
         seen.page.goto(f"{odd.url}/#/overview")
         expect(seen.page.get_by_role("heading", name="Needs attention")).to_be_visible()
-        expect(seen.page.get_by_text("tiny-lm is not heard from")).to_have_count(0)
+        expect(seen.page.get_by_text("tiny-lm sends no samples")).to_have_count(0)
         seen.page.goto(f"{odd.url}/#/jobs/tiny-lm")
         expect(seen.page.locator(".overlay text.rd").first).to_be_visible()
         expect(seen.page.locator(".note.warn, .overlay .wt")).to_have_count(0)

@@ -91,7 +91,7 @@ def test_a_round_an_action_and_a_pool_are_told_as_they_come(
         with stores.transaction() as tx:
             size = Resources(cpu_millis=4000, memory_bytes=8 << 30)
             tx.nodes.put(Node(name=NodeName("old-one"), pool=attic, capacity=size, seen_at=now))
-        expect(seen.page.get_by_text("Nobody shares this pool")).to_be_visible()
+        expect(seen.page.get_by_text("No jobs share this pool")).to_be_visible()
         with stores.transaction() as tx:
             last = tx.pools.round(seed.LOCAL)
             assert last is not None

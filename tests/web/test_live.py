@@ -34,13 +34,13 @@ def test_a_sample_that_comes_in_ends_the_staleness_of_its_job_until_samples_stop
 ) -> None:
     with visit(browser, served) as seen:
         seen.page.goto(f"{served.url}/#/jobs/tiny-lm")
-        expect(seen.page.get_by_text("min old: holding.")).to_be_visible()
+        expect(seen.page.get_by_text("min old: Brain changes nothing.")).to_be_visible()
         _mark(seen.page)
         now = datetime.now(UTC)
         with served.client() as client:  # of three quarters of a minute ago; the limit is a minute
             client.send(calls.telemetry([_sample(now - timedelta(seconds=45))], sent_at=now))
-        expect(seen.page.get_by_text("old: holding.")).to_have_count(0)
-        expect(seen.page.get_by_text("s old: holding.")).to_be_visible()
+        expect(seen.page.get_by_text("old: Brain changes nothing.")).to_have_count(0)
+        expect(seen.page.get_by_text("s old: Brain changes nothing.")).to_be_visible()
         expect(seen.page.locator(".jobhead .badge")).to_have_text("Holding")
         assert _marked(seen.page)
 

@@ -17,13 +17,13 @@ PAGES = {
     "jobs": "tiny-lm",
     "jobs/digits": "A third replica adds 42 %",
     "jobs/digits/timeline": "2 replicas again",
-    "jobs/digits/logs": "Nothing was printed yet",
+    "jobs/digits/logs": "No output yet",
     "jobs/digits/spec": "examples/digits.py",
     "inbox": "Waiting for you",
     "nodes": "workbench",
     "pool": "ranker gains more from them",
     "audit": "plan g1 of digits",
-    "health": "workbench silent",
+    "health": "No reports from workbench",
 }
 
 #: Words of the cells that are wider than their column.
@@ -81,7 +81,7 @@ def test_the_overview_counts_hours_at_work_idle_and_saved(
         seen.page.goto(f"{served.url}/#/overview")
         strip = seen.page.get_by_role("img", name="core-h of 24 hours: at work")
         expect(strip).to_be_visible()
-        expect(seen.page.get_by_role("main")).to_contain_text("against sizes asked for")
+        expect(seen.page.get_by_role("main")).to_contain_text("against requested sizes")
         expect(seen.page.get_by_role("main")).to_contain_text("at the sizes people asked for")
         expect(strip).to_contain_text("no job ran")
         rows = seen.page.locator(".astable tbody tr")
@@ -231,7 +231,9 @@ def test_an_unknown_filter_key_is_answered_with_the_known_ones(
 ) -> None:
     with visit(browser, served) as seen:
         seen.page.goto(f"{served.url}/#/jobs?filter=colour:blue")
-        expect(seen.page.get_by_text("the key 'colour' does not exist; choose one of")).to_be_visible()
+        expect(
+            seen.page.get_by_text("the key 'colour' does not exist; choose one of")
+        ).to_be_visible()
         seen.forgive("400", "422")
 
 

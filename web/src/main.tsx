@@ -50,7 +50,7 @@ function SignedIn() {
     const stops = [startLink(), startFleet()];
     // The other part is there once it is opened, unless the service went away; then it is asked for again.
     opened().fetch().then(() => Promise.all([fleetPages.fetch(), jobPage.fetch()])).catch(() => undefined);
-    if (refusedLink.peek()) tell(`${refusedLink.peek()} You were signed in before, and still are.`);
+    if (refusedLink.peek()) tell(`${refusedLink.peek()} Your earlier session is still valid.`);
     return () => stops.forEach((stop) => stop());
   }, []);
   return (
@@ -87,7 +87,7 @@ function Coming({ part }: { part: Part<unknown> }) {
   return (
     <Shell crumbs={<h1>{titleOf(route.value.page, "")}</h1>}>
       {failed
-        ? <Message icon="silent" title="This page did not come: the service is away or was upgraded.">Reload the page.</Message>
+        ? <Message icon="silent" title="This page did not load: the service does not answer, or was upgraded.">Reload the page.</Message>
         : <Skeleton label="Loading the page" rows={8} />}
     </Shell>
   );

@@ -33,7 +33,7 @@ export function Promises({ kept }: { kept: readonly Kept[] }) {
           const y = index * ROW + 11;
           return (
             <g key={`${one.job} ${one.generation}`}>
-              <title>{`generation ${one.generation}: ${change(came - 1)} against the promise, ${one.inside ? "inside" : "outside"} of its band`}</title>
+              <title>{`generation ${one.generation}: ${change(came - 1)} against the promise, ${one.inside ? "inside" : "outside"} its band`}</title>
               <text class="lb" x="0" y={y + 4}>g{one.generation}</text>
               <text class="ax e" x={EDGE.left - 12} y={y + 4}>at {one.replicas}</text>
               <rect class="band" x={x(low)} y={y - 6} width={Math.max(2, x(high) - x(low))} height="12" rx="2" />

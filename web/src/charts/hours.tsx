@@ -113,7 +113,7 @@ function Labels({ of, x, end, ready }: { of: Hours; x: number; end: number; read
   const rows = [
     { kind: "idle", name: "idle", hours: idle, under: share(idle), at: 60 },
     { kind: "work", name: "at work", hours: of.working_hours, under: share(of.working_hours), at: 100 },
-    { kind: of.saved_hours.value < 0 ? "none" : "saved", name: of.saved_hours.value < 0 ? "more used" : "saved", hours: Math.abs(of.saved_hours.value), under: "against sizes asked for", at: 147 },
+    { kind: of.saved_hours.value < 0 ? "none" : "saved", name: of.saved_hours.value < 0 ? "more used" : "saved", hours: Math.abs(of.saved_hours.value), under: "against requested sizes", at: 147 },
   ];
   return (
     <>

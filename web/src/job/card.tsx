@@ -37,7 +37,7 @@ export function Card({ job, world, plans }: CardProps) {
 }
 
 function Undecided({ job }: { job: JobView }) {
-  if (job.finished_at) return <p class="quiet">The job ended before there was anything to decide.</p>;
+  if (job.finished_at) return <p class="quiet">The job ended before Brain made a decision.</p>;
   return (
     <div class="rec">
       <p class="because">No decision yet, because {job.epoch === null ? `the job is ${job.state}` : "too little was measured"}.</p>
@@ -109,7 +109,7 @@ function Also({ job, plan, world }: { job: JobView; plan: ScalePlan; world: Worl
 
 function Gain({ view: { plan, verdict }, unit }: { view: PlanView; unit: string }) {
   const { measured: before, promised: promise, outcome } = plan;
-  if (!promise) return <p class="gain mut">Nothing was promised, because {plan.kind === "request" ? "the model does not know this size" : "this goes back to a size that was measured"}.</p>;
+  if (!promise) return <p class="gain mut">No promise, because {plan.kind === "request" ? "the model does not know this size" : "the plan returns to a size that was measured"}.</p>;
   const share = gain(before?.examples_per_second, promise.examples_per_second);
   const [low, high] = [gain(before?.examples_per_second, promise.low), gain(before?.examples_per_second, promise.high)];
   return (
@@ -165,7 +165,7 @@ function Why({ explanation, exploring }: { explanation: Explanation; exploring: 
       </div>}
       {alternatives.length > 0 && (
         <div class="ev rej">
-          <h3>Why not <span class="reg mut">gain, then what speaks against it</span></h3>
+          <h3>Why not <span class="reg mut">gain, and the reason against it</span></h3>
           <ul>{alternatives.map((one) => <li key={one.replicas}><span>{count(one.replicas, "replica")}</span><b>{change(one.gain)}</b><span title={one.why_not}>{one.why_not}</span></li>)}</ul>
         </div>
       )}

@@ -1,4 +1,4 @@
-/** What the workers print, followed as it grows. */
+/** Output of the workers, followed as it grows. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import * as calls from "../api/calls.ts";
 import { Failed, type Failure } from "../api/http.ts";
@@ -32,7 +32,7 @@ export function Logs({ job, replicas }: { job: JobView; replicas: readonly Repli
         }
       />
       {failure && <Trouble failure={failure} what="logs" />}
-      <pre ref={host} tabIndex={0} aria-label="What the workers print">{lines.join("\n") || (failure ? "" : "Nothing was printed yet.")}</pre>
+      <pre ref={host} tabIndex={0} aria-label="Output of the workers">{lines.join("\n") || (failure ? "" : "No output yet.")}</pre>
     </section>
   );
 }

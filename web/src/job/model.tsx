@@ -39,13 +39,13 @@ function About({ model, job }: { model: ModelView; job: JobView }) {
       {model.fits.map((fit) => (
         <Fact key={fit.accelerator} name={model.fits.length > 1 ? `fit, ${fit.accelerator}` : "fit"}>
           {count(fit.configurations, "configuration")}, {fit.rank} of 10 directions told apart
-          {fit.held_out_error !== null && `, ±${percent(fit.held_out_error)} where left out`}
+          {fit.held_out_error !== null && `, ±${percent(fit.held_out_error)} on sizes left out of the fit`}
           {fit.bounds_hit.length > 0 && `; at a bound: ${fit.bounds_hit.join(", ")}`}
         </Fact>
       ))}
       {model.left_out.length > 0 && <Fact name="left out">{model.left_out.join("; ")}</Fact>}
       {model.widening > 1 && <Fact name="bands">widened {fixed(model.widening, 1)}×, because earlier ones did not hold</Fact>}
-      {model.surprised && <Fact name="surprised">it was other than predicted lately, so nothing larger is</Fact>}
+      {model.surprised && <Fact name="surprised">recent worlds missed their predictions, so Brain predicts no larger size</Fact>}
       <Fact name="gradient noise">{noiseSaid(model.noise)}</Fact>
       {model.noise.exchange_wait_share !== null && <Fact name="exchange">{percent(model.noise.exchange_wait_share)} of a step waits for gradients, with nothing left to compute</Fact>}
       {model.best_batch && <Fact name="best batch">{fixed(model.best_batch.examples)} examples ({change(model.best_batch.gain)} goodput, each worth {percent(model.best_batch.efficiency)})</Fact>}
@@ -61,7 +61,7 @@ function Fact({ name, children }: { name: string; children: ComponentChildren })
 }
 
 function noiseSaid(noise: Noise): string {
-  if (noise.examples === null) return `unavailable: ${noise.unavailable ?? "nothing was measured"}; an example counts as one, and the global batch stays`;
+  if (noise.examples === null) return `unavailable: ${noise.unavailable ?? "nothing was measured"}; Brain keeps the global batch`;
   const scale = `${quantity(noise.examples)} examples (${quantity(noise.low)} to ${quantity(noise.high)})`;
   if (noise.batch === null) return scale;
   return `${scale}; at ${quantity(noise.batch)} examples a step an example is worth ${percent(noise.efficiency)} of one at ${quantity(noise.first_batch)}`;
@@ -70,14 +70,14 @@ function noiseSaid(noise: Noise): string {
 function toldBatch(told: ToldBatch): string {
   const parts = told.accumulation > 1 ? `${told.accumulation} × ${told.local_batch}` : `${told.local_batch}`;
   const rate = told.learning_rate_scale === 1 ? "" : `, learning rate × ${fixed(told.learning_rate_scale, 2)}`;
-  const answer = told.taken === null ? "not measured yet" : told.taken ? "the script makes it" : "the script makes another one";
-  return `${fixed(told.examples)} examples a step, ${parts} a worker${rate}; ${answer}. ${told.reason ?? "It is what the job declares."}`;
+  const answer = told.taken === null ? "not measured yet" : told.taken ? "the script uses this batch" : "the script uses another batch";
+  return `${fixed(told.examples)} examples a step, ${parts} a worker${rate}; ${answer}. ${told.reason ?? "The job declares this batch."}`;
 }
 
 function told(found: Calibrated): string {
   const inside = Math.round(found.coverage * found.count);
   const range = `${percent(found.coverage_low)} to ${percent(found.coverage_high)}`;
-  return `${inside} of ${count(found.count, "promise")} held their band (${range} of all would), ${change(Math.exp(found.bias) - 1)} on average.`;
+  return `${inside} of ${count(found.count, "promise")} held their band (of all promises, ${range} would); measured ${change(Math.exp(found.bias) - 1)} on average.`;
 }
 
 function trialSaid(trial: FreeTrial): string {

@@ -10,7 +10,7 @@ export function PlanList({ plans }: { plans: readonly PlanView[] }) {
   return (
     <section class="sec-s">
       <Heading title="Plans" sub="measured of promised" more={plans.length > 0 && <StripKey />} />
-      {plans.length === 0 && <p class="quiet">None: generation 0 is what was submitted.</p>}
+      {plans.length === 0 && <p class="quiet">None: generation 0 is the submitted document.</p>}
       <table class="plans">
         <caption class="vh">Plans, newest first</caption>
         <colgroup><col class="c-gen" /><col class="c-when" /><col class="c-state" /><col class="c-size" /><col class="c-strip" /><col /></colgroup>

@@ -55,7 +55,7 @@ function neighbour({ sizes }: Scaling, from: number, step: number): number {
 
 function Answer({ job, scaling, chosen }: { job: JobView; scaling: Scaling; chosen: number | null }) {
   const one = scaling.sizes.find(({ replicas }) => replicas === chosen);
-  if (!one) return <p class="whatif mut">Choose a size below, or by the arrow keys: the answer stands here.</p>;
+  if (!one) return <p class="whatif mut">Choose a size below, or with the arrow keys, to see the prediction here.</p>;
   const here = scaling.sizes.find(({ replicas }) => replicas === scaling.current);
   const base = here?.measured ?? here?.prediction;
   const answer = one.prediction ?? one.measured;

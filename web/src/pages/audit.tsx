@@ -27,7 +27,7 @@ export function Audit() {
     <Shell crumbs={<h1>Audit</h1>}>
       {failure && !value && <Trouble failure={failure} what="the audit log" />}
       {!value && !failure && <Skeleton label="Loading the audit log" />}
-      {value && rows.length === 0 && <Empty title="Nothing was done yet.">Every action, automatic ones too, is written here and never changed.</Empty>}
+      {value && rows.length === 0 && <Empty title="No entries yet.">Every action, including automatic ones, is recorded here and never changed.</Empty>}
       {rows.length > 0 && (
         <>
           <Heading title="Audit" sub="appended, never changed; newest first" />

@@ -30,7 +30,7 @@ export function HealthPage() {
     <Shell crumbs={<h1>Health</h1>}>
       <div class="lower spec doctor">
         <section>
-          <Heading title="Doctor" sub={bad === 0 ? `${found.length} checks, nothing to mend` : `${bad} of ${found.length} checks need you`} />
+          <Heading title="Doctor" sub={bad === 0 ? `${found.length} checks, no problems` : `${bad} of ${found.length} checks need attention`} />
           {found.sort((one, other) => Number(one.ok) - Number(other.ok)).map((check) => (
             <div class="step" key={check.title}>
               <Icon name={check.ok ? "ended" : "warning"} tone={check.ok ? "mut" : "warn"} />
@@ -64,7 +64,7 @@ function checks(): Check[] {
   return [
     ...(said?.degraded ?? []).map((sentence): Check => ({ ok: false, title: "The service is degraded", found: sentence, mend: "brain doctor" })),
     { ok: linked.value, title: "Live updates", found: linked.value ? `Last heard ${duration(Math.max(0, Math.round((now.value - heardAt.value) / 1000)))} ago.` : "The event stream is interrupted; this page reconnects by itself.", mend: "brain up" },
-    { ok: machines.length > 0 && silent.length === 0, title: "Nodes", found: machines.length === 0 ? "No node has registered, so nothing can start." : silent.length === 0 ? `${count(machines.length, "node")}, all report.` : `${silent.map((node) => node.name).join(", ")} silent.`, mend: "brain doctor" },
+    { ok: machines.length > 0 && silent.length === 0, title: "Nodes", found: machines.length === 0 ? "No node has registered, so nothing can start." : silent.length === 0 ? `${count(machines.length, "node")}; all of them report.` : `No reports from ${silent.map((node) => node.name).join(", ")}.`, mend: "brain doctor" },
     { ok: Math.abs(skew) < SKEW_SECONDS, title: "Clocks", found: `The largest offset of a sender is ${duration(Math.abs(skew))}.`, mend: "timedatectl set-ntp true" },
     { ok: lost === 0, title: "Telemetry", found: lost === 0 ? "No sample of an active job is missing." : `${fixed(lost)} samples of active jobs are missing.`, mend: "brain doctor" },
   ];

@@ -46,7 +46,7 @@ function Waiting({ views }: { views: readonly PlanView[] }) {
   );
   return (
     <section>
-      <Heading title="Waiting for you" sub={`${views.length}; first come, first to expire`} />
+      <Heading title="Waiting for you" sub={`${views.length}; the first to expire comes first`} />
       <table class="tbl inbox">
         <caption class="vh">Plans that wait for approval</caption>
         <thead><tr><th class="c-state">State</th><th class="c-job">Job</th><th class="c-size">Replicas</th><th>Why</th><th class="c-strip hide-s rare">Promise</th><th class="num c-end">Throughput</th><th class="num c-ends hide-s rare">Expires in</th><th class="c-acts"><span class="vh">Decide</span></th></tr></thead>

@@ -155,12 +155,12 @@ function Stale({ detail: { job, world }, at }: { detail: JobDetail; at: number }
   if (hangs(job))
     return (
       <Message kind="bad" icon="warning" title={`Hung: no step for ${duration(age)}.`}>
-        Its processes are there and no worker moves. What was found stands under “What failed”, with the stacks of the ranks.
+        The processes run, but no worker makes progress. The finding, with the stacks of the ranks, is under “What failed”.
       </Message>
     );
   const nodes = [...new Set(world?.members.map((member) => member.node))].join(", ");
   return (
-    <Message icon="holding" title={`Telemetry is ${duration(age)} old: holding.`}>
+    <Message icon="holding" title={`Telemetry is ${duration(age)} old: Brain changes nothing.`}>
       {nodes ? `${nodes} last reported at ${clock(now.value - age * 1000, now.value)}. ` : ""}
       The job may well be running; Brain cannot see it, so no size changes until samples are fresh again.
     </Message>

@@ -44,7 +44,7 @@ export function Jobs() {
       {typeof wanted === "string" && <Message kind="bad" icon="failed" title="No jobs.">{wanted}</Message>}
       {value && found.length > 0 && <JobTable jobs={found} sort={sort || "state"} onSort={(key) => setQuery({ sort: key })} />}
       {!value && !failure && <Skeleton label="Loading jobs" rows={10} />}
-      {value && typeof wanted !== "string" && found.length === 0 && <p class="quiet">No job matches <code>{filter}</code>. Keys are state, project, owner, pool and mode; other words are looked for in names.</p>}
+      {value && typeof wanted !== "string" && found.length === 0 && <p class="quiet">No job matches <code>{filter}</code>. Keys are state, project, owner, pool and mode; Brain searches names for other words.</p>}
     </Shell>
   );
 }

@@ -136,7 +136,7 @@ function PoolSection({ name }: { name: string }) {
   if (!value?.round || value.round.shares.length === 0) return null;
   return (
     <section class="sec">
-      <Heading title={`Pool ${name}`} sub={value.sharing > 0 ? `shared by ${count(value.sharing, "job")}` : "shared by no job any more"} more={<a href={link("pool", name)}>who got what</a>} />
+      <Heading title={`Pool ${name}`} sub={value.sharing > 0 ? `shared by ${count(value.sharing, "job")}` : "no longer shared by jobs"} more={<a href={link("pool", name)}>who got what</a>} />
       <Figures pool={value} round={value.round} />
     </section>
   );
@@ -185,7 +185,7 @@ function Decisions({ recent, active }: { recent: readonly PlanView[]; active: re
   return (
     <section>
       <Heading title="Decisions" sub="and why; missed promises first" more={recent.length > 0 && <StripKey />} />
-      {rows.length === 0 && <p class="quiet">None yet, because no job was measured long enough. The first decision comes with about thirty steps.</p>}
+      {rows.length === 0 && <p class="quiet">None yet, because no job was measured long enough. Brain makes the first decision after about thirty steps.</p>}
       <table class="feed">
         <caption class="vh">Decisions and their reasons</caption>
         <colgroup><col class="c-when" /><col class="c-state" /><col class="c-job" /><col class="c-size" /><col /><col class="c-strip" /><col class="c-end" /></colgroup>

@@ -39,7 +39,7 @@ export function Pool() {
 function Unknown({ named, known }: { named: string; known: readonly string[] }) {
   return (
     <Empty title={`There is no pool ${named}, because no pool named ${named} has nodes or unfinished jobs.`}>
-      {known.length > 0 ? <>Go to {known.map((one) => <a class="link" key={one} href={link("pool", one)}>{one}</a>)}.</> : <>A scaler registers nodes with it; on one machine <code>brain up</code> starts one.</>}
+      {known.length > 0 ? <>Go to {known.map((one) => <a class="link" key={one} href={link("pool", one)}>{one}</a>)}.</> : <>A scaler registers the nodes of a pool; on one machine <code>brain up</code> starts a scaler.</>}
     </Empty>
   );
 }
@@ -60,16 +60,16 @@ function Filled({ pool }: { pool: PoolView }) {
   const { round } = pool;
   if (!round || round.shares.length === 0)
     return (
-      <Empty title="Nobody shares this pool, because no job says so.">
-        Jobs that say <code>optimizeMode: cluster</code> are decided about together, and who got what stands here.
+      <Empty title="No jobs share this pool.">
+        Brain decides about jobs with <code>optimizeMode: cluster</code> together, and shows their shares here.
         <Command text="brain submit -f job.yaml" />
       </Empty>
     );
   return (
     <>
       {round.observed_only && (
-        <Message kind="quiet" icon="clock" title="This round only looked: it was the first after a start.">
-          The next one may propose what it found.
+        <Message kind="quiet" icon="clock" title="This round changed nothing: it was the first after a start.">
+          The next round may propose these changes.
         </Message>
       )}
       <Figures pool={pool} round={round} />
@@ -107,7 +107,7 @@ function Shares({ shares }: { shares: readonly JobShare[] }) {
   const rows = [...shares].sort(byChange);
   return (
     <section class="sec">
-      <Heading title="Shares" sub="what each job got, what it might have had, and who has that; changes first" />
+      <Heading title="Shares" sub="each job's share, its next best size, and the job that has those accelerators; changes first" />
       <div class="scroll" tabIndex={0} role="region" aria-label="Shares of the pool">
         <table class="tbl inbox shares">
           <caption class="vh">Shares of the pool</caption>

@@ -18,7 +18,7 @@ export function SignIn() {
       {why && <Message kind={away ? "warn" : "quiet"} icon={away ? "silent" : "rejected"} title={why} />}
       {away ? (
         <>
-          <p>Jobs keep training without it. Start it again on the machine that it runs on:</p>
+          <p>Jobs keep training without Brain. Start Brain again on its machine:</p>
           <Command text="brain up" />
           <button type="button" class="btn" onClick={() => void startSession()}>Try again</button>
         </>
@@ -33,7 +33,7 @@ export function SignIn() {
             </label>
             <button class="btn pri">Sign in</button>
           </form>
-          <p class="mut">A pasted token is kept in this page only, until it is closed or loaded again. The administrator's is in the file <code>admin.token</code> of Brain's state directory.</p>
+          <p class="mut">The page keeps a pasted token until you close or reload it. The administrator's token is in the file <code>admin.token</code> of Brain's state directory.</p>
         </>
       )}
     </main>

@@ -18,7 +18,7 @@ export function Welcome() {
           This service has been up for {said ? age(said.started_at, now.value) : "a moment"}. A job appears here as soon as it is
           submitted, its measurements with its first steps; nothing in the script needs to change.
         </p>
-        <Step icon="ended" tone="good" title="Service and store answer">
+        <Step icon="ended" tone="good" title="Service and database answer">
           {said && `${said.database}, ${bytes(said.database_bytes)}. Clocks within ${duration(Math.abs(said.skew_seconds))}. `}
           {machines.length > 0 ? `${count(machines.length, "node")} registered.` : "No node has registered yet."}
         </Step>
@@ -26,25 +26,25 @@ export function Welcome() {
           Trains a small network, resizes it and verifies the gain, within three minutes.
         </Step>
         <Step icon="queued" tone="mut" title="Submit a script you already have" command="brain submit -f job.yaml">
-          The document names the command and between how many replicas it may run.
+          The document names the command, and the least and the most replicas.
         </Step>
-        <Step icon="queued" tone="mut" title="Something should be here?" command="brain doctor">
-          The doctor checks service, store, nodes and clocks, and prints the exact fix.
+        <Step icon="queued" tone="mut" title="Is something missing here?" command="brain doctor">
+          The doctor checks service, database, nodes and clocks, and prints the remedy.
         </Step>
       </section>
       <section class="soon">
-        <h2>What appears, and when</h2>
+        <h2>Pages fill as a job runs</h2>
         <ul>
-          <Soon when="seconds" title="Measured" text="Throughput, data wait, CPU and memory. What was measured is always drawn in ink.">
+          <Soon when="seconds" title="Measured" text="Throughput, data wait, CPU and memory. Measured values are always drawn in ink.">
             <path class="ob" d="M0 14l8-2 8 3 8-4 8 3 8-2 8 3 8-3 8 2 8-3 8 4 8-2 8 2 8-3 8 3" /><line class="base" x1="0" x2="112" y1="28" y2="28" />
           </Soon>
-          <Soon when="30 steps" title="A model" text="What more replicas would bring, with its uncertainty. What is promised is always blue.">
+          <Soon when="30 steps" title="A model" text="The gain from more replicas, with its uncertainty. Promised values are always blue.">
             <path class="band" d="M6 30Q50 10 112 2V12Q50 16 6 30Z" /><path class="pr" d="M6 30Q50 13 112 7" />
           </Soon>
           <li>
             <span class="mut">1 resize</span>
             <PromiseStrip promised={{ examples_per_second: 100, low: 94, high: 106, exploring: false }} measured={{ examples_per_second: 103, low: 103, high: 103, exploring: false }} />
-            <div><h3>A report card</h3><p>Blue is what the plan promised, the dot is what then happened. Below the band, Brain rolls back.</p></div>
+            <div><h3>A report card</h3><p>The blue band is the plan's promise, and the dot is the measurement. If the dot is below the band, Brain rolls back.</p></div>
           </li>
         </ul>
       </section>

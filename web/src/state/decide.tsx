@@ -71,8 +71,8 @@ function Consequence({ view: { plan, blocked }, verdict }: { view: PlanView; ver
           Promised {change(more)} throughput ({compared(plan.measured?.examples_per_second)} → {promised(plan.promised)}<Aged at={plan.updated_at} />); training stops for about {duration(plan.restart_seconds)}, at the next safe point.
         </p>
       )}
-      {verdict === "reject" && <p class="mut">Nothing changes; the next turn decides anew.</p>}
-      {verdict === "rollback" && <p class="mut">A new plan goes back at the next safe point.</p>}
+      {verdict === "reject" && <p class="mut">Nothing changes; Brain decides again in its next turn.</p>}
+      {verdict === "rollback" && <p class="mut">A new plan restores the previous size at the next safe point.</p>}
       {blocked && <p class="warn">{blocked}</p>}
     </>
   );
@@ -80,9 +80,9 @@ function Consequence({ view: { plan, blocked }, verdict }: { view: PlanView; ver
 
 const STEER: Record<calls.Steering, { verb: string; confirm?: string; detail: string; done: string }> = {
   cancel: { verb: "Cancel", detail: "The job ends for good; its checkpoints stay where they are.", done: "will be cancelled" },
-  suspend: { verb: "Suspend", detail: "It stops at its next safe point and frees what it holds; resuming goes on from there.", done: "will be suspended" },
-  resume: { verb: "Resume", detail: "It goes on from its newest checkpoint as soon as it fits.", done: "will go on" },
-  "lift-advise-only": { verb: "Let Brain act on", confirm: "Let Brain act", detail: "Brain approves its own plans again, as the job's mode says; rollbacks are counted anew.", done: "is no longer advise-only" },
+  suspend: { verb: "Suspend", detail: "The job stops at its next safe point and frees its resources. Once resumed, it continues from there.", done: "will be suspended" },
+  resume: { verb: "Resume", detail: "The job continues from its newest checkpoint as soon as the pool has room.", done: "will go on" },
+  "lift-advise-only": { verb: "Let Brain act on", confirm: "Let Brain act", detail: "Brain approves its own plans again, as the job's mode says, and counts rollbacks from zero.", done: "is no longer advise-only" },
 };
 
 export function askSteer(job: JobView, verb: calls.Steering): void {
@@ -105,7 +105,7 @@ export function askSize(job: JobView, replicas: number): void {
     detail: (
       <>
         <p class="big"><FromTo from={job.replicas} to={replicas} /> <small>replicas</small></p>
-        <p class="mut">Stored as a plan of its own: it is approved as the mode {job.mode} says and changes the world at the next safe point.</p>
+        <p class="mut">Brain stores a plan, approves it as the mode {job.mode} says, and changes the world at the next safe point.</p>
       </>
     ),
     confirm: `Ask for ${replicas}`,

@@ -16,7 +16,7 @@ export const health = signal<Health | null>(null);
 
 const RANK: Record<string, number> = { agent: 0, scaler: 0, viewer: 1, submitter: 2, operator: 3, admin: 4 };
 
-const NOT_WHOLE = "The link is not whole: a part of it was lost on the way. Copy all of it, or print another one.";
+const NOT_WHOLE = "The link is incomplete. Copy the whole link, or print another one.";
 
 let anew = false;
 

@@ -121,7 +121,7 @@ function Banners() {
   return (
     <>
       {!linked.value && silent > 5 && (
-        <Message icon="silent" title={`What you see is ${duration(silent)} old: the service does not answer.`}>
+        <Message icon="silent" title={`This page is ${duration(silent)} old: the service does not answer.`}>
           Jobs keep training and collectors keep their samples. This page reconnects by itself.
         </Message>
       )}

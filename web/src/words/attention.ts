@@ -126,9 +126,9 @@ function aboutJob(job: JobView): Concern[] {
 function conditionTitle(job: JobView, kind: string): string {
   if (kind === "Hung") return `${job.name} hangs`;
   if (kind === "Late") return `${job.name} will miss its deadline`;
-  if (kind === "Undecided") return `${job.name} is not being decided about`;
+  if (kind === "Undecided") return `Brain cannot decide about ${job.name}`;
   if (kind === "Straggler") return `${job.name} has a straggler`;
-  return kind === "StaleTelemetry" ? `${job.name} is not heard from` : `${job.name}: ${words(kind)}`;
+  return kind === "StaleTelemetry" ? `${job.name} sends no samples` : `${job.name}: ${words(kind)}`;
 }
 
 function aboutPlans(waiting: readonly PlanView[], now: number): Concern[] {
@@ -148,11 +148,11 @@ function aboutPlans(waiting: readonly PlanView[], now: number): Concern[] {
 function aboutNode(node: NodeView): Concern[] {
   const nodes = [node.name];
   if (!node.ready)
-    return [{ rank: 1, icon: "silent", tone: "warn", title: `${node.name} is silent`, detail: node.jobs.length === 0 ? "Its scaler does not report. No job of Brain's is on it." : `Its scaler does not report. ${count(node.jobs.length, "job")} on it ${node.jobs.length === 1 ? "goes" : "go"} on, and Brain holds.`, at: node.seen_at, to: ["nodes"], nodes }];
+    return [{ rank: 1, icon: "silent", tone: "warn", title: `${node.name} is silent`, detail: node.jobs.length === 0 ? "The node's scaler does not report. No job of Brain runs on the node." : `The node's scaler does not report. ${count(node.jobs.length, "job")} on the node ${node.jobs.length === 1 ? "continues" : "continue"}, and Brain makes no changes.`, at: node.seen_at, to: ["nodes"], nodes }];
   if (node.left.length)
     return [{ rank: 3, icon: "warning", tone: "warn", title: `${node.name} was left by ${node.left.map((one) => one.job_name).join(", ")}`, detail: node.left.map((one) => one.why).join("; "), at: null, to: ["nodes"], nodes }];
   if (!node.schedulable)
-    return [{ rank: 7, icon: "drained", tone: "mut", title: `${node.name} is drained`, detail: "Nothing new is placed on it.", at: null, to: ["nodes"] }];
+    return [{ rank: 7, icon: "drained", tone: "mut", title: `${node.name} is drained`, detail: "No new replicas start on the node.", at: null, to: ["nodes"] }];
   return [];
 }
 

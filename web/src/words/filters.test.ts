@@ -27,5 +27,5 @@ test("a filter that is being typed holds already", () => {
 
 test("an unknown key or state is told with the known ones", () => {
   assert.match(String(parseFilter("colour:blue", "")), /the key 'colour' does not exist; choose one of state, project, owner, pool, mode/);
-  assert.match(String(parseFilter("state:blue", "")), /state 'blue' is none; known: Queued/);
+  assert.match(String(parseFilter("state:blue", "")), /state 'blue' is not a known value; choose one of Queued/);
 });

@@ -27,7 +27,7 @@ export function parseFilter(text: string, me: string): Filter | string {
     if (allowed === undefined) return `filter: the key '${key}' does not exist; choose one of ${Object.keys(KEYS).join(", ")}`;
     const wanted = term.slice(colon + 1).split(",").filter(Boolean).map((one) => (key === "owner" && one === "me" ? me.toLowerCase() : one));
     const wrong = wanted.find((one) => allowed && !allowed.some((known) => known.toLowerCase().startsWith(one)));
-    if (wrong) return `filter: ${key} '${wrong}' is none; known: ${allowed?.join(", ")}`;
+    if (wrong) return `filter: ${key} '${wrong}' is not a known value; choose one of ${allowed?.join(", ")}`;
     const fits = (value: string): boolean => wanted.some((one) => (allowed ? value.startsWith(one) : value === one));
     if (wanted.length > 0) terms.push((job) => fits(String(job[key as keyof JobView]).toLowerCase()));
   }

@@ -19,7 +19,7 @@ test("an area goes there along its upper edge and back along its lower one", () 
 });
 
 test("what was saved has its share, and says whether it was done sooner or later", () => {
-  assert.equal(plain(h.note(OF)), "As measured, against sizes asked for: 11.1~% of what was allocated. Summed over jobs, the work ends 30~min later.");
+  assert.equal(plain(h.note(OF)), "As measured, against requested sizes: 11.1~% of the allocated hours. Summed over jobs, the work ends 30~min later.");
 });
 
 test("advice is told apart from what was measured", () => {
@@ -41,6 +41,6 @@ test("hours before the first job are told, and how savings are counted only wher
   const bucket = (working: number) => ({ at: "", working, idle: 0, saved: 0 });
   assert.equal(h.before([bucket(0), bucket(0), bucket(3), bucket(0)]), 2);
   assert.equal(h.before([bucket(0)]), 1);
-  assert.match(h.counted(OF), /at the sizes people asked for/);
+  assert.match(h.counted(OF), /at the requested sizes/);
   assert.equal(h.counted({ ...OF, plans: [] }), "");
 });

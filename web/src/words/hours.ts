@@ -73,7 +73,7 @@ export function before(buckets: readonly Bucket[]): number {
 
 /** How savings are counted, where there are any. */
 export const counted = (of: Hours): string =>
-  of.plans.length === 0 ? "" : `Saved: ${of.unit} that the same work would have held at the sizes people asked for, by throughput measured at both, less what it held. Restarts and missed promises are taken off.`;
+  of.plans.length === 0 ? "" : `Saved: the ${of.unit} that the same work would have used at the requested sizes, by the throughput measured at both sizes, minus the ${of.unit} that it used. Restarts and missed promises are subtracted.`;
 
 /** What stands below the answer, in sentences. */
 export function note(of: Hours): string {
@@ -82,7 +82,7 @@ export function note(of: Hours): string {
     const share = of.allocated_hours > 0 ? percent(Math.abs(of.saved_hours.value) / of.allocated_hours, 1) : null;
     const sooner = of.sooner_hours.value;
     const time = `${duration(Math.abs(sooner) * 3600)} ${sooner < 0 ? "later" : "sooner"}`;
-    said.push(`As measured, against sizes asked for${share ? `: ${share} of what was allocated` : ""}. Summed over jobs, the work ends ${time}.`);
+    said.push(`As measured, against requested sizes${share ? `: ${share} of the allocated hours` : ""}. Summed over jobs, the work ends ${time}.`);
   } else said.push("Only plans that were measured count; none in the last 24 h.");
   if (Math.abs(of.proposed_hours) >= 0.05) said.push(`${quantity(of.proposed_hours)} more proposed.`);
   const scored = of.advice_kept + of.advice_fell_short;
