@@ -66,7 +66,7 @@ def picked(kind: type, asked: str) -> Callable[[Page[Any]], object]:
 
 def _remedy(name: str, known: Sequence[str]) -> str:
     if not known:
-        return "it takes none"
+        return "the operation takes no parameters"
     near = meant(name, known)
     return f"did you mean {near}?" if near else f"known: {', '.join(known)}"
 

@@ -386,6 +386,6 @@ def _wait_until_up(process: subprocess.Popen[bytes], log: Path, *, seconds: floa
         if "sign in" in text:
             return
         if process.poll() is not None:
-            raise NotReached(f"brain up ended with {process.returncode}:\n{text.strip()}")
+            raise NotReached(f"brain up exited with code {process.returncode}:\n{text.strip()}")
         time.sleep(0.1)
     raise NotReached(f"brain up was not ready within {seconds:g} s:\n{log.read_text()}")

@@ -54,7 +54,9 @@ def hindrance(home: Path) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as cannot:
         return str(cannot)
-    said = done.stderr.strip().splitlines() or [f"the rehearsal ended with {done.returncode}"]
+    said = done.stderr.strip().splitlines() or [
+        f"the trial of an isolated job exited with code {done.returncode}"
+    ]
     return said[-1] if done.returncode else None
 
 

@@ -26,7 +26,9 @@ READ_ONLY = "brain_read_only"
 
 #: SQLite's primary result codes of failures that the environment causes, not the statement.
 _SQLITE = {
-    sqlite3.SQLITE_FULL: "the disk is full; free space, nothing of this transaction was stored",
+    sqlite3.SQLITE_FULL: (
+        "the disk is full, so nothing of this transaction was stored; free some space"
+    ),
     sqlite3.SQLITE_READONLY: "the file cannot be written; give this user write permission on the "
     "file and its directory",
     sqlite3.SQLITE_BUSY: "another process holds its lock; end that process, or wait and try again",
@@ -34,7 +36,9 @@ _SQLITE = {
     sqlite3.SQLITE_IOERR: "its disk does not answer as it should; look at the kernel's log",
     sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; check that its directory exists and that "
     "this user owns it",
-    sqlite3.SQLITE_PERM: "this user may not open the file; give the user permission",
+    sqlite3.SQLITE_PERM: (
+        "this user may not open the file; give the user permission to read and write it"
+    ),
     sqlite3.SQLITE_CORRUPT: "the file is damaged; put back the newest brain.db.before-* copy",
     sqlite3.SQLITE_NOTADB: "the file is not an SQLite database; check the path in database_url",
 }

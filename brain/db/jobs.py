@@ -173,7 +173,9 @@ class SqlPlans:
         found = [plan for plan in self._known.get(job, ()) if plan.generation == generation]
         found = found or self._read(_PLAN, job=job, generation=generation)
         if not found:
-            raise UnknownPlan(f"job {job} has no plan of generation {generation}")
+            raise UnknownPlan(
+                f"job {job} has no plan of generation {generation}; `brain plans` lists the plans"
+            )
         return found[0]
 
     def of(self, job: JobId) -> Sequence[ScalePlan]:

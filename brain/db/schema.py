@@ -49,7 +49,7 @@ class MigrationResult:
         if self.before != self.after:
             said.append(f"migrated the database from {self.before or 'nothing'} to {self.after}")
         if self.copy:
-            said.append(f"its copy from before is {self.copy}")
+            said.append(f"the copy of the previous database is {self.copy}")
         if self.pending:
             said.append(
                 f"contract steps {', '.join(self.pending)} wait: when no older Brain runs any "

@@ -141,7 +141,7 @@ class SqlNodes:
     def get(self, name: NodeName) -> Node:
         found = self._read(sa.select(nodes).where(nodes.c.name == name))
         if not found:
-            raise UnknownNode(f"no node named {name} has registered")
+            raise UnknownNode(f"no node named {name} has registered; `brain nodes` lists the nodes")
         return found[0]
 
     def _read(self, statement: sa.Select[Any]) -> list[Node]:

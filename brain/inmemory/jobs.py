@@ -121,7 +121,9 @@ class MemoryPlans:
         try:
             return self._rows[job][generation]
         except KeyError:
-            raise UnknownPlan(f"job {job} has no plan of generation {generation}") from None
+            raise UnknownPlan(
+                f"job {job} has no plan of generation {generation}; `brain plans` lists the plans"
+            ) from None
 
     def of(self, job: JobId) -> Sequence[ScalePlan]:
         plans = self._rows.get(job, {}).values()

@@ -86,7 +86,9 @@ class MemoryNodes:
         try:
             return self._rows[name]
         except KeyError:
-            raise UnknownNode(f"no node named {name} has registered") from None
+            raise UnknownNode(
+                f"no node named {name} has registered; `brain nodes` lists the nodes"
+            ) from None
 
 
 class MemoryFits:

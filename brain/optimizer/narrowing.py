@@ -93,7 +93,7 @@ def up_only(situation: Situation) -> Situation:
     if not guards.climbs(situation):
         return situation
     smaller = [size for size in situation.sizes if size < situation.replicas]
-    return situation.without(smaller, "it grew lately")
+    return situation.without(smaller, "the job grew recently")
 
 
 def not_back(situation: Situation) -> Situation:

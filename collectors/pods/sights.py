@@ -219,7 +219,7 @@ def _end(status: Object, created_at: datetime) -> PodEnd | None:
     reason = why[0] or failed.get("reason") or status.get("reason") or "Error"
     detail = why[1] or failed.get("message") or status.get("message") or ""
     if name and code is not None:
-        said = f"container {name} ended with {code} ({reason})"
+        said = f"container {name} exited with code {code} ({reason})"
         detail = f"{said}: {detail}" if detail else said
     return PodEnd(reason=reason, code=code, detail=str(detail)[:500], at=at)
 

@@ -59,7 +59,7 @@ class NetworkChecks:
     def left(self, replica: int) -> None:
         """Stop waiting for an agent that is gone."""
         if replica in self._asked and replica not in self._measured:
-            self._measured[replica] = NodeMeasured(ok=False, reason="its agent went away")
+            self._measured[replica] = NodeMeasured(ok=False, reason="the node's agent disconnected")
             self._heard.set()
 
     async def run(self, members: Sequence[Member], *, unit: int, minimum: int) -> None:

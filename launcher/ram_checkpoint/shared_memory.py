@@ -207,7 +207,9 @@ class SharedMemory:
                     "start tries again"
                 )
                 return
-            self._say(f"the flusher of the memory checkpoint ended with {code}; another one starts")
+            self._say(
+                f"the flusher of the memory checkpoint exited with code {code}; another one starts"
+            )
             if failures:
                 await asyncio.sleep(_AT_ONCE_SECONDS)
             if self._flusher.stdin is not None:

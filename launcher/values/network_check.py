@@ -288,7 +288,7 @@ def _failure(tried: _Tried) -> str:
     """
     seen = [*tried.together, *tried.alone]
     told = [each.reason for each in seen if each is not None and not each.ok]
-    why = (told or ["it did not answer"])[-1] or "it failed"
+    why = (told or ["the node did not answer"])[-1] or "the check failed"
     if any(each is not None and each.ok for each in tried.together):
         return ""
     if any(each is None or not each.ok for each in tried.alone):

@@ -229,5 +229,5 @@ def how(code: int | None, last_words: str) -> str:
     elif code < 0:
         said = f"its agent was ended by {_signal(-code)}"
     else:
-        said = f"its agent exited with {code}"
+        said = f"its agent exited with code {code}"
     return f"{said}; its last output: {last_words}" if last_words else said

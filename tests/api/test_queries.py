@@ -27,7 +27,7 @@ def ask(api: Api, path: str, method: str = "GET", role: Role = Role.ADMIN) -> An
             "status",
             "known: fields, filter, page_size, page_token, since, sort",
         ),
-        ("/freeze?x=1", "x", "it takes none"),
+        ("/freeze?x=1", "x", "the operation takes no parameters"),
         ("/nodes?pagetoken=", "pagetoken", "did you mean page_token?"),
         ("/plans?fields=plan,verdicts", "fields", "did you mean verdict?"),
         ("/jobs?since=2026-01-01T00:00:00", "since", "append Z"),

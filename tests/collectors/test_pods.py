@@ -371,7 +371,7 @@ def test_replicas_of_dlrovers_own_jobs_are_told_with_how_they_ended():
         ("worker", 0, ReplicaState.RUNNING, None, None),
         ("worker", 1, ReplicaState.EXITED, ReplicaExit.FAILED, 137),
     ]
-    assert report.replicas[2].detail == "OOMKilled: container main ended with 137 (OOMKilled)"
+    assert report.replicas[2].detail == "OOMKilled: container main exited with code 137 (OOMKilled)"
 
 
 def test_pods_with_a_scaler_are_its_to_tell():

@@ -108,7 +108,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_rank_that_ends_early_with_0_is_the_culprit_and_not_its_peer(tmp_path: Path) -> None:
     said = last_line(tmp_path, LEAVES_EARLY, workers=2)
-    assert said.startswith("brain: rank 0 ended with 0 on ")
+    assert said.startswith("brain: rank 0 exited with code 0 on ")
     assert "while rank 1 still exchanged data with it (train.py:6)" in said
 
 

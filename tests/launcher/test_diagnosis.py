@@ -73,7 +73,7 @@ def test_a_rank_that_lost_its_peer_is_not_the_first_although_it_was_heard_first(
     assert found is not None
     assert (found.rank, found.kind) == (1, FailureKind.CODE)
     assert found.sentence == (
-        "rank 1 ended with 1: KeyError: 3 (train.py:17); it failed first, on n: "
+        "rank 1 exited with code 1: KeyError: 3 (train.py:17); it failed first, on n: "
         "an error in the script"
     )
 

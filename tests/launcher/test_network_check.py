@@ -87,7 +87,7 @@ def test_who_does_not_answer_in_both_rounds_has_failed() -> None:
         CheckRound(groups=((0, 1), (2, 3)), measured={2: fine(), 3: fine()}),
         CheckRound(groups=((0, 2), (1, 3)), measured={0: fine(), 2: fine()}),
     ]
-    assert verdicts(rounds, {}, 2.0).failed == {1: "it did not answer"}
+    assert verdicts(rounds, {}, 2.0).failed == {1: "the node did not answer"}
 
 
 def test_all_fine_is_one_round_and_nobody_is_named() -> None:

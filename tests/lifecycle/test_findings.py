@@ -12,7 +12,7 @@ from tests.virtual import Laptop, scaling_by
 
 FOUND = Diagnosis(
     kind=FailureKind.CODE,
-    sentence="rank 1 ended with 1: KeyError: 'loss'; it failed first",
+    sentence="rank 1 exited with code 1: KeyError: 'loss'; it failed first",
     rank=1,
     replica=0,
     step=12,

@@ -179,7 +179,7 @@ def test_one_that_dies_before_its_lock_says_how(backend: LocalBackend):
     backend.start(wish(), 0, {"FAKE_AGENT": "mute"}, NOW)
 
     seen = reaching(backend, ReplicaPhase.GONE)
-    assert seen.detail == "its agent exited with 1; its last output: no such interpreter"
+    assert seen.detail == "its agent exited with code 1; its last output: no such interpreter"
 
 
 def test_one_that_is_killed_says_by_what(backend: LocalBackend, tmp_path: Path):
@@ -198,7 +198,7 @@ def test_one_that_is_still_ending_is_gone_once_its_exit_code_is_known(
 
     assert running(backend).alive
     backend.stop(JOB, 0, force=False, now=NOW)
-    assert reaching(backend, ReplicaPhase.GONE).detail == "its agent exited with 9"
+    assert reaching(backend, ReplicaPhase.GONE).detail == "its agent exited with code 9"
 
 
 def test_an_agent_that_is_slow_to_take_its_lock_is_waited_for(

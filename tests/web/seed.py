@@ -459,7 +459,7 @@ def _ended(tx: Transaction, now: datetime) -> None:
     )
     found = Diagnosis(
         kind=FailureKind.MEMORY,
-        sentence="rank 1 ended with 137 (SIGKILL); it failed first, on workbench at step 410: the "
+        sentence="rank 1 exited with code 137 (SIGKILL); it failed first, on workbench at step 410: the "
         "machine or its control group ran out of memory",
         rank=1,
         evidence=(Evidence(label="the kernel's count", value="1 ended for want of memory"),),

@@ -67,7 +67,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             )
             for number in range(45):
                 id = JobId(f"0197f000-0000-7000-8000-{number:011x}a")
-                why = f"rank {number} ended with 137 at step {7 * number}"
+                why = f"rank {number} exited with code 137 at step {7 * number}"
                 failed = {"reason": why, "finished_at": now, "created_at": now}
                 tx.jobs.add(seed.job(id, f"sweep-{number}", now, JobState.FAILED, **failed))
     running = Served(home)
@@ -198,7 +198,7 @@ def test_the_largest_words_of_a_failed_job_say_why_once(
         expect(seen.page.get_by_role("region", name="What failed")).to_be_visible()
         largest = seen.page.locator("main .because")
         expect(largest).to_have_count(1)
-        expect(largest).to_contain_text("rank 1 ended with 137 (SIGKILL)")
+        expect(largest).to_contain_text("rank 1 exited with code 137 (SIGKILL)")
         assert seen.page.locator("main").inner_text().count("out of memory") == 1
 
 
@@ -250,7 +250,7 @@ def test_a_bad_link_tells_who_is_signed_in_too(browser: Browser, empty: Served) 
     with visit(browser, empty) as seen:
         seen.page.goto(f"{empty.url}/#/jobs/%E0%A4%A")
         seen.page.goto(f"{empty.url}/?again#signin=spent")
-        expect(seen.page.get_by_role("status").get_by_text("and still are")).to_be_visible()
+        expect(seen.page.get_by_role("status").get_by_text("session is still valid")).to_be_visible()
         seen.forgive("401", "404")
 
 

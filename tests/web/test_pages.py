@@ -82,7 +82,7 @@ def test_the_overview_counts_hours_at_work_idle_and_saved(
         strip = seen.page.get_by_role("img", name="core-h of 24 hours: at work")
         expect(strip).to_be_visible()
         expect(seen.page.get_by_role("main")).to_contain_text("against requested sizes")
-        expect(seen.page.get_by_role("main")).to_contain_text("at the sizes people asked for")
+        expect(seen.page.get_by_role("main")).to_contain_text("at the requested sizes")
         expect(strip).to_contain_text("no job ran")
         rows = seen.page.locator(".astable tbody tr")
         seen.page.get_by_text("View as table").click()

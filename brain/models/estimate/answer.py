@@ -23,7 +23,7 @@ _FIGURES = (
     "budget",
     "accelerator_hours",
 )
-_PROBE = "`brain estimate --probe` runs it for two minutes"
+_PROBE = "`brain estimate --probe` measures the script for two minutes"
 
 
 def estimate(
@@ -129,20 +129,23 @@ def _missing(
     """Return one sentence for each unknown, with the way to measure it."""
     found = []
     if unknown is not None:
-        found.append(f"Throughput: {unknown}. {_PROBE}, or submit it and ask again in a minute.")
+        found.append(
+            f"Throughput: {unknown}. {_PROBE}; or submit the job, and repeat the estimate after "
+            "a minute."
+        )
     if asked.model is not None and asked.work is None:
         found.append(_no_work(asked, question))
     if asked.model is not None and _other_batch(asked.model, asked.document):
         found.append(
             f"Batch: the similar jobs trained with {number(asked.model.present.examples_per_step)} "
-            f"examples a step, this one declares {asked.document.batch.global_size}; {_PROBE}."
+            f"examples a step, but this one declares {asked.document.batch.global_size}; {_PROBE}."
         )
     unpriced = [room.accelerator for room in rooms if asked.market.price(room.accelerator) is None]
     if unpriced:
         kinds = ", ".join(unpriced)
         found.append(
-            f"Cost: no hourly price is known for {kinds}; --price {unpriced[0]}=…, or the "
-            "setting accelerator_prices."
+            f"Cost: no hourly price is known for {kinds}; give --price {unpriced[0]}=…, or "
+            "set accelerator_prices."
         )
     if leaky := asked.needs.leaky:
         found.append(f"Memory: {', '.join(leaky)} leaked, so what they used is left out.")

@@ -11,10 +11,10 @@ PARAMETERS = (
     "scale",
     "fixed share of compute",
     "exchange between nodes",
-    "its growth with replicas",
-    "its contention on a node",
+    "growth of that exchange with replicas",
+    "contention for that exchange on a node",
     "exchange within a node",
-    "that one's growth",
+    "growth of the exchange within a node",
     "overlap",
 )
 #: Prior means and deviations; the first is relative to the first step time (models.md section 2.8,

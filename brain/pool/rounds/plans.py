@@ -251,7 +251,7 @@ def _refused(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Ho
     return Hold(
         code="rejected-lately",
         reason=f"plan {last.generation} was rejected {duration(since)} ago",
-        short="a person said no",
+        short="a person rejected the plan",
         next_step=f"Brain decides again in {duration(left)}, or when a person asks for a size.",
     )
 

@@ -53,7 +53,7 @@ def page(outcomes: Sequence[PolicyOutcome], *, title: str, styles: str) -> str:
         _head(outcomes[0], title),
         _answer(outcomes),
         _table(outcomes),
-        _figure("How long jobs took", "share of jobs, by time", [figures.completion(outcomes)]),
+        _figure("Completion times", "share of jobs, by time", [figures.completion(outcomes)]),
         _times(outcomes),
         *(_policy(outcome, until) for outcome in outcomes),
         _foot(outcomes[0]),
@@ -176,7 +176,7 @@ def _policy(outcome: PolicyOutcome, until: float) -> str:
             ["<div class='c-wrap'>" + figures.use(outcome, until) + "</div>"],
         )
         + _figure(
-            "Who ran when",
+            "Timeline of the jobs",
             f"a row per job, in the order of arrival{losses}",
             [f"<ul class='legend'>{legend}</ul>", figures.who(outcome, until)],
         )

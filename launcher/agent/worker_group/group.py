@@ -407,7 +407,7 @@ class WorkerGroup:
             self._reports.exited(self.last, exit, self.progress)
         elif not exit.stopped:
             self._reports.refused(
-                epoch, f"a worker ended with {exit.exit_code} before its world began"
+                epoch, f"a worker exited with code {exit.exit_code} before its world began"
             )
 
     def tell_again(self) -> None:

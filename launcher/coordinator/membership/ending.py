@@ -113,7 +113,7 @@ def _failed(observation: JobObserved, world: WorldObserved, code: int, now: floa
         reason = f"{len(observation.barren)} worlds failed alike, and none has ever made a step"
         return End(ReplicaExit.FAILED, code, reason)
     if world.change is not None and not world.stepping:
-        return Revert(f"a worker ended with {code} before the first step")
+        return Revert(f"a worker exited with code {code} before the first step")
     return _go_on(observation, world, now, Cause.FAILURE)
 
 

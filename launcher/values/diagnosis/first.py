@@ -158,8 +158,8 @@ def then(diagnosis: Diagnosis, next_step: str) -> Diagnosis:
 def _of_worker(failed: Failed, why: FailureCause, step: int | None) -> Diagnosis:
     at = "" if step is None else f" at step {step}"
     said = f": {why.words}" if why.words else ""
-    ended = f"ended with {failed.exit_code}"
-    if failed.stopped:  # its code is ours
+    ended = f"exited with code {failed.exit_code}"
+    if failed.stopped:  # the agent caused this exit code
         ended = "failed"
     elif failed.code < 0:
         ended += f" ({signal_name(failed.code)})"
@@ -191,7 +191,7 @@ def _of_finished(
     at = "" if step is None else f" at step {step}"
     place = f" ({why.place})" if why.place else ""
     sentence = (
-        f"rank {early.rank} ended with 0 on {early.node}{at} while rank {failed.rank} still "
+        f"rank {early.rank} exited with code 0 on {early.node}{at} while rank {failed.rank} still "
         f"exchanged data with it{place}: give every rank as many steps, or end all ranks together"
     )
     return Diagnosis(

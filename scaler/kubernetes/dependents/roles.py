@@ -155,7 +155,7 @@ def chiefs_end(job: ElasticJob, pods: Sequence[Object], wished: int) -> ReplicaE
             continue
         at = read_instant((terminated(pod) or {}).get("finishedAt"))
         if phase == "Succeeded":
-            said = "the chief ended with 0"
+            said = "the chief exited with code 0"
             return ReplicaEnd(exit=ReplicaExit.SUCCEEDED, exit_code=0, detail=said, at=at)
         if wished and (why := _given_up(job, pod, pods)):
             said, code = f"the chief ended the job: {why}", failure(pod).exit_code

@@ -136,7 +136,7 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
     #: Number of replicas that are added or removed together. Default: the number that `parallelism`
     #: needs, else `--node_unit` of the command, else 1.
     unit: Positive | None = None
-    #: Worker processes of each replica. Without it `--nproc_per_node` of the command, else 1.
+    #: Worker processes of each replica. Default: `--nproc_per_node` of the command, else 1.
     processes_per_replica: Positive | None = None
     #: The pod template of a replica; every field is passed to Kubernetes.
     template: PodTemplate | None = None

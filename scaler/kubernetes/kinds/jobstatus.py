@@ -57,7 +57,7 @@ class RoleStatus(Fields, frozen=True, kw_only=True):
 
     #: The role.
     name: Name
-    #: Replicas by the standing target.
+    #: Replicas of the present target.
     desired: int = 0
     #: Pods that exist.
     observed: int = 0

@@ -337,7 +337,7 @@ class Plans:
 
     def _why_unknown(self, job: Object) -> str:
         message = (job.get("status") or {}).get("message")
-        return str(message or self._brain.trouble or "it is asked again")
+        return str(message or self._brain.trouble or "the operator asks Brain again")
 
 
 def _not_served(plan: ScalePlan, job: ElasticJob) -> list[StatusCondition]:

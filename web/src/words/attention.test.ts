@@ -22,8 +22,8 @@ const job = (name: string, state: JobView["state"], more: Partial<JobView> = {})
 }) as unknown as JobView;
 
 test("equal failures are one concern, which counts each of their jobs", () => {
-  const failed = Array.from({ length: 45 }, (_, at) => job(`run-${at}`, "Failed", { reason: `rank ${at} ended with 137 at step ${7 * at}` }));
-  const other = job("odd", "Failed", { reason: "rank 1 ended with 1" });
+  const failed = Array.from({ length: 45 }, (_, at) => job(`run-${at}`, "Failed", { reason: `rank ${at} exited with code 137 at step ${7 * at}` }));
+  const other = job("odd", "Failed", { reason: "rank 1 exited with code 1" });
   const found = concerns([...failed, other], [], [], null, NOW);
   assert.deepEqual(found.map(({ title }) => title), ["45 jobs failed alike", "odd failed"]);
   assert.match(found[0]?.detail ?? "", /run-0, run-1, run-2, run-3 and 41 more: rank 0 ended/);

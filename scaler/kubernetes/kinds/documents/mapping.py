@@ -3,20 +3,20 @@
 | document | ElasticJob |
 |---|---|
 | name, project | `metadata.name`, `metadata.namespace` |
-| command, image | of the container `main`, else the first one |
+| command, image | those of the container `main`, else of the first one |
 | replicas | `minReplicas`, `maxReplicas`, `unit` and `replicas` of the scaled role |
-| … where missing | `--nnodes`, `--node_unit` of the command, also in `sh -c`; else `replicas` |
+| … if missing | `--nnodes`, `--node_unit` of the command, also in `sh -c`; else `replicas` |
 | processesPerReplica | the field, else `--nproc_per_node`, else 1 |
 | resources | what a pod reserves: requests, else limits, over all its containers |
 | accelerator | the field, else the node selector |
-| groups, roles | `groups` of the scaled role, with amounts and accelerator of their templates |
-| optimizeMode | the field; `manual` where `autoScale` or `enableElasticScheduling` is false |
+| groups, roles | `groups` of the scaled role; amounts and accelerator are those of their templates |
+| optimizeMode | the field; `manual` if `autoScale` or `enableElasticScheduling` is false |
 | restarts.limit | the field, else `--max_restarts`, else 10 |
-| checkpoint.graceSeconds | the field, else `--shutdown-timeout`, else the pod's time less 25 s |
-| directory | `workingDir` of the container, on the way to the cluster only |
-| environment | stays in the cluster; on the way back values are in a Secret of the job |
+| checkpoint.graceSeconds | the field, else `--shutdown-timeout`, else the pod's grace less 25 s |
+| directory | `workingDir` of the container; not converted back from an ElasticJob |
+| environment | not converted; values of a document go into a Secret of the job |
 | … `fromSecret` | a `secretKeyRef` of the container; `fromFile` is refused |
-| preemptible | refused on the way back: an ElasticJob knows no such thing |
+| preemptible | refused in a document, because an ElasticJob has no such field |
 | all others | the fields of the same name |
 """
 
