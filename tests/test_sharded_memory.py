@@ -93,7 +93,7 @@ def test_counted_state_that_does_not_fit_keeps_a_job_larger():
     here = Carded(40, counted=True)
     here.go_on(300)
     assert here.size == 2, "22 GiB, and 42 with one"
-    assert "sharded over its workers: at this size each may hold 42 GiB" in here.why_not()[1]
+    assert "sharded over the workers: at this size each may hold 42 GiB" in here.why_not()[1]
 
 
 def test_a_part_of_unknown_size_counts_like_all_of_the_memory():
