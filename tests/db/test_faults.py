@@ -67,7 +67,7 @@ class TestFullDisk:
     def test_stores_nothing_of_the_transaction(self, sqlite_url: str, tmp_path: Path) -> None:
         samples = [throughput(n) for n in range(5000)]
         with room_for_pages(80), opened(sqlite_url) as stores:
-            with pytest.raises(Unavailable, match="full; free space"):
+            with pytest.raises(Unavailable, match="the disk is full, so nothing"):
                 submit(stores, *samples)
             with stores.transaction() as t:
                 assert not t.jobs.page(after=None, size=1)
@@ -123,14 +123,14 @@ class TestDamagedFile:
 class TestLostServer:
     def test_is_unavailable_when_there_is_none(self, tmp_path: Path) -> None:
         url = f"postgresql://brain@/brain?host={tmp_path}"
-        with opened(url) as stores, pytest.raises(Unavailable, match="check that it runs"):
+        with opened(url) as stores, pytest.raises(Unavailable, match="check that the server runs"):
             submit(stores)
 
     def test_stores_nothing_when_the_connection_breaks(
         self, postgresql_url: str, postgresql: Server
     ) -> None:
         with opened(postgresql_url) as stores:
-            with pytest.raises(Unavailable, match="check that it runs"):
+            with pytest.raises(Unavailable, match="check that the server runs"):
                 _submit_and_lose(stores, postgresql)
             with stores.transaction() as t:
                 assert not t.jobs.page(after=None, size=1)

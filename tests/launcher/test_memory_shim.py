@@ -147,7 +147,7 @@ except Exception as refused:
     ("unfit", "said"),
     [
         ("sys.modules['_brain_places'].room = lambda root: 1 << 20\n", "has room for 1"),
-        ("sys.modules['_brain_places'].LOCAL = frozenset()\n", "other machines may see"),
+        ("sys.modules['_brain_places'].LOCAL = frozenset()\n", "other machines may read"),
         ("os.mkfifo('model.tmp'); os.unlink('model.tmp'); torch.save(state(0), 'model.tmp')\n"
          "os.link('model.tmp', 'other')\n", "has other hard links"),
     ],

@@ -79,7 +79,7 @@ def test_a_second_run_waits_for_a_minute_at_most():
             memo.catch_up(tx)
             return Starts([job], fleet.settings, tx, memo, now).waits(job, replicas)
 
-    assert "the pool's next round chooses its size" in str(why(1, 0))
+    assert "the pool's next round chooses the job's size" in str(why(1, 0))
     memo.granted = {job.id: 8}
     assert "granted it 8 replicas, which are not all free yet" in str(why(1, 30))
     assert why(8, 30) is None
