@@ -81,7 +81,7 @@ def test_a_second_run_waits_for_a_minute_at_most():
 
     assert "the pool's next round chooses the job's size" in str(why(1, 0))
     memo.granted = {job.id: 8}
-    assert "granted it 8 replicas, which are not all free yet" in str(why(1, 30))
+    assert "granted 8 replicas, but not all of them are free yet" in str(why(1, 30))
     assert why(8, 30) is None
     assert why(1, PATIENCE_SECONDS + 1) is None
 
