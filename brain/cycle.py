@@ -187,6 +187,7 @@ def _admitted(
             room=memo.room,
             barred=lambda job, size: starts.waits(job, size) or limits.take(job, size),
             first=starts.first,
+            nodes=starts.nodes,
             begun=memo.wrote,
         )
         return tuple(job.id for job in started)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from brain.lifecycle.desired import reached, standing, wished
+from brain.lifecycle.desired import reached, standing, wished, wished_nodes
 from brain.ports import Transaction
 from brain.types.allocation import Allocation
 from brain.types.job import Job, JobId, JobState
@@ -71,7 +71,7 @@ class Holding:
 def holding(tx: Transaction, job: Job) -> Holding:
     """Return the replicas that ``job`` has and those that it waits for."""
     plans, live = tx.plans.of(job.id), _alive(tx, job.id)
-    _, target = wished(plans, job)
+    generation, target = wished(plans, job)
     if groups_of(target.roles):
         return _of_groups(job, plans, live, target)
     amounts = [target.each, *(one.current.each for one in plans if one.state is PlanState.APPLIED)]
@@ -85,7 +85,8 @@ def holding(tx: Transaction, job: Job) -> Holding:
         wished=0 if job.state in _IDLE else target.replicas,
         accelerator=job.document.accelerator,
     )
-    return Holding(job=job.id, shares=(share,), target=target.replicas, chosen=dict(target.nodes))
+    chosen = dict(wished_nodes(tx, job, generation, target))
+    return Holding(job=job.id, shares=(share,), target=target.replicas, chosen=chosen)
 
 
 def _of_groups(

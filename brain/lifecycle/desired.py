@@ -7,18 +7,23 @@ from datetime import datetime
 from zlib import crc32
 
 from brain import wire
-from brain.ports import Transaction
+from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
 from brain.types.allocation import Allocation
 from brain.types.batch import BatchWish
 from brain.types.job import Intent, Job, JobState, PolicyMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.pool import Freeze, FreezeScope
+from brain.types.resources import NodeName
 from brain.types.roles import alike, others, ranked, roles_in
 from brain.types.world import Cause, DesiredWorld, World
 
 #: Kind of the stored batch that was chosen.
 BATCH = "batch/1"
+#: Replicas on each node.
+Nodes = tuple[tuple[NodeName, int], ...]
+#: Kind of the stored nodes of a job's first world.
+FIRST_NODES = "first-nodes/1"
 _REACHED = frozenset({PlanState.APPLIED, PlanState.VERIFIED, PlanState.ROLLED_BACK})
 #: States in which no replica of a job may run.
 EMPTY = frozenset({JobState.QUEUED, JobState.SUSPENDED})
@@ -123,6 +128,23 @@ def wished(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
     return applying.generation, replace(applying.target, resources=changed)
 
 
+def begin_on(tx: Transaction, job: Job, nodes: Nodes, now: datetime) -> None:
+    """Store the nodes of a job's first world; empty: any nodes."""
+    if nodes or tx.fits.get(job.id, FIRST_NODES) is not None:
+        kept = wire.encode(nodes).decode()
+        tx.fits.put(StoredFit(job=job.id, kind=FIRST_NODES, parameters=kept, fitted_at=now))
+
+
+def wished_nodes(tx: Transaction, job: Job, generation: int, target: Allocation) -> Nodes:
+    """Return the nodes of the desired world: those of its plan, or those on which the job begins;
+    empty: any nodes.
+    """
+    if generation or job.state in EMPTY:
+        return target.nodes
+    stored = tx.fits.get(job.id, FIRST_NODES)
+    return () if stored is None else wire.decode(stored.parameters, Nodes)
+
+
 def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
     """Return the desired world of a job.
 
@@ -150,7 +172,7 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
         patience_seconds=settings.patience_seconds,
         frozen=is_frozen,
         restart_limit=document.restarts.limit,
-        nodes=target.nodes if replicas else (),
+        nodes=wished_nodes(tx, job, generation, target) if replicas else (),
         batch=wished_batch(tx, job) if replicas else None,
         resources=None if target.resources == document.resources else target.resources,
         roles=target.roles,

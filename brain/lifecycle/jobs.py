@@ -6,7 +6,7 @@ from datetime import datetime
 
 from brain.errors import BadInput, Conflict, UnknownJob
 from brain.lifecycle.capacity import Room, compared, fitting, largest, room, sized
-from brain.lifecycle.desired import wished
+from brain.lifecycle.desired import Nodes, begin_on, wished
 from brain.lifecycle.earlier import inherit
 from brain.lifecycle.plans import close
 from brain.lifecycle.records import BRAIN, acted, happened, move_job
@@ -35,6 +35,8 @@ PREEMPTED = "preempted/1"
 _STILL = frozenset({JobState.QUEUED, JobState.SUSPENDED})
 #: Returns the first size of a job, from the size that its owner named and the number that fit.
 First = Callable[[Job, int | None, int], int | None]
+#: Returns the replicas of a job on each node for its first world; empty: on any nodes.
+FirstNodes = Callable[[Job, int], Nodes]
 
 
 def submit(
@@ -154,6 +156,7 @@ def admit(
     room: Room = room,
     barred: Callable[[Job, int], str | None] = lambda job, replicas: None,
     first: First = lambda job, named, fits: None,
+    nodes: FirstNodes = lambda job, replicas: (),
     begun: Callable[[Transaction, Sequence[JobId]], None] = lambda tx, jobs: None,
 ) -> tuple[Job, ...]:
     """Start those jobs of ``queue`` that fit, by priority, then by age; store for every other job
@@ -161,12 +164,13 @@ def admit(
 
     ``barred`` returns why a job may not begin with a number of replicas although they fit.
     ``first`` returns the first size of a job, given the size that its owner set and the number that
-    fit (None: the owner's size, else the smallest). ``begun`` is called with each job that starts,
-    so that ``room`` can keep count. Returns the started jobs as they were before.
+    fit (None: the owner's size, else the smallest). ``nodes`` returns the nodes for that size.
+    ``begun`` is called with each job that starts, so that ``room`` can keep count. Returns the
+    started jobs as they were before.
     """
     started = []
     for job in sorted(queue, key=lambda job: (-job.document.priority, job.created_at)):
-        if _admitted(tx, job, now, room, barred, first):
+        if _admitted(tx, job, now, room, barred, first, nodes):
             begun(tx, [job.id])
             started.append(job)
     return tuple(started)
@@ -303,6 +307,7 @@ def _admitted(
     room: Room,
     barred: Callable[[Job, int], str | None],
     first: First,
+    nodes: FirstNodes,
 ) -> bool:
     _, target = wished(tx.plans.of(job.id), job)
     fits, bounds = fitting(tx, job, target, room=room), job.document.replicas
@@ -317,6 +322,7 @@ def _admitted(
         why_not = _unfit(tx, job, size, fits) or barred(job, size) or ""
         if not why_not:
             job = _beginning(tx, job, size, named, now) if mine else job
+            begin_on(tx, job, () if tx.plans.of(job.id) else nodes(job, size), now)
             inherit(tx, job, now)
             move_job(tx, job, JobState.STARTING, f"{count(size, 'replica')} fit the pool", now)
             return True

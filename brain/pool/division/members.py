@@ -1,8 +1,9 @@
 """The data of one job that a round needs to divide the pool."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from brain.models.earlier import work_done
 from brain.models.fitting import Point
@@ -15,6 +16,7 @@ from brain.optimizer.guards import Hold
 from brain.optimizer.narrowing import BESIDE_OTHERS, fits_devices, narrowed
 from brain.optimizer.situation import Situation, SlowNode, Untenable, deviation
 from brain.pool.allocator import Curve, JobPlacement
+from brain.pool.allocator.views import GOODPUT
 from brain.pool.division.shapes import ANYWHERE, Spread, shapes, spreads
 from brain.pool.division.trials import trial
 from brain.types.job import Job, OptimizeMode
@@ -116,12 +118,13 @@ def _beside(member: PoolMember, nodes: Collection[NodeName]) -> Hold:
 
 def waiting(
     job: Job,
-    kinds: Iterable[str],
+    kinds: Sequence[str],
     size: int | None = None,
     *,
     model: JobModel | None = None,
     work: float | None = None,
-    spread: Spread = ANYWHERE,
+    rooms: Mapping[str, Spread] = MappingProxyType({}),
+    speeds: KindSpeeds = UNKNOWN_KINDS,
 ) -> PoolMember:
     """Return a queued job as a member; if its scaling is unknown, it can only get its first size.
 
@@ -131,23 +134,43 @@ def waiting(
         size: The standing size of a job that ran before.
         model: The model from earlier runs of the job's script; with one, the pool chooses the size.
         work: All of the job's work in the model's unit of goodput; None if unknown.
-        spread: The job's replicas that fit the nodes of the kind that those runs had.
+        rooms: The job's replicas that fit the nodes of each kind.
+        speeds: Speeds of the pool's kinds, by what its jobs measured.
     """
-    wants = job.document.accelerator
-    allowed = [kind for kind in kinds if wants in (None, kind)]
-    if model is not None and model.present.accelerator in allowed:
+    if model is not None:
         sizes = _few(job.document.replicas.sizes())
-        asked = [Size(replicas=n, nodes=nodes) for n in sizes for nodes in spreads(n, spread)]
-        known = _foreseen(model, asked)
-        if known:
-            rates = [found.examples_per_second * model.worth(each) for each, found in known]
-            return PoolMember(
-                job=job,
-                curves={model.present.accelerator: _drawn(known, rates)},
-                remaining_seconds=None if work is None else work / rates[0],
-            )
+        drawn = {
+            kind: _first_curve(model, kind, sizes, rooms.get(kind, ANYWHERE), speeds)
+            for kind in kinds
+        }
+        curves = {kind: curve for kind, curve in drawn.items() if curve is not None}
+        if curves:
+            base = min(float(curve.rows[0, GOODPUT]) for curve in curves.values())
+            left = None if work is None else work / base
+            return PoolMember(job=job, curves=curves, remaining_seconds=left)
     first = size or job.document.replicas.first
-    return PoolMember(job=job, curves={kind: Curve.of(first, 1.0) for kind in allowed})
+    faster = {kind: math.exp(speeds.ratio(kind, kinds[0]).log_mean) for kind in kinds}
+    return PoolMember(job=job, curves={kind: Curve.of(first, faster[kind]) for kind in kinds})
+
+
+def _first_curve(
+    model: JobModel, kind: str, sizes: Sequence[int], spread: Spread, speeds: KindSpeeds
+) -> Curve | None:
+    """Return the goodput of a job's first sizes on a kind; None if none can be predicted.
+
+    On a kind that earlier runs of its script never had, it is that of their kind times the expected
+    ratio. A trial of such a kind is worth nothing extra, because a job need not begin with it.
+    """
+    asked = [
+        Size(replicas=n, nodes=nodes, accelerator=kind)
+        for n in sizes
+        for nodes in spreads(n, spread)
+    ]
+    known = _foreseen(model, asked)
+    if known:
+        return _drawn(known, [found.examples_per_second * model.worth(at) for at, found in known])
+    ratio = speeds.ratio(kind, model.present.accelerator)
+    return _scaled(model, sizes, ratio.log_mean, ratio.deviation)
 
 
 def member(
@@ -186,8 +209,7 @@ def member(
     kinds = kinds[:1] if left.untenable else kinds  # no other kind is known to keep the limit
     own = _own_curve(left, model, sizes, spread)
     drawn = {kinds[0]: own} | {
-        kind: _other_curve(left, model, kind, sizes, speeds.ratio(kind, kinds[0]))
-        for kind in kinds[1:]
+        kind: _other_curve(model, kind, sizes, speeds.ratio(kind, kinds[0])) for kind in kinds[1:]
     }
     curves = {kind: curve for kind, curve in drawn.items() if curve is not None}
     yields: dict[str, Curve] = {}
@@ -195,7 +217,7 @@ def member(
         lower = [size for size in fits_devices(situation).sizes if size <= situation.replicas]
         least = _own_curve(situation, model, lower, spread)
         yields = {} if least is None else {kinds[0]: least}
-    base = min((float(curve.rows[0, 2]) for curve in curves.values()), default=1.0)
+    base = min((float(curve.rows[0, GOODPUT]) for curve in curves.values()), default=1.0)
     speed = situation.rate * model.worth(situation.replicas) / base
     return PoolMember(
         job=situation.job,
@@ -267,7 +289,7 @@ def _own_curve(
 
 
 def _other_curve(
-    situation: Situation, model: JobModel, kind: str, sizes: Sequence[int], ratio: SpeedRatio
+    model: JobModel, kind: str, sizes: Sequence[int], ratio: SpeedRatio
 ) -> Curve | None:
     """Return the goodput of sizes on another kind; None if none can be predicted.
 
@@ -277,12 +299,17 @@ def _other_curve(
     known = _foreseen(model, [Size(replicas=size, accelerator=kind) for size in sizes])
     if known:
         return _drawn(known, [found.examples_per_second * model.worth(at) for at, found in known])
+    return _scaled(model, sizes, ratio.log_hoped, ratio.deviation)
+
+
+def _scaled(model: JobModel, sizes: Sequence[int], log_ratio: float, doubt: float) -> Curve | None:
+    """Return the goodput of sizes on the model's present kind, scaled to another kind."""
     here = _foreseen(model, [Size(replicas=size) for size in sizes])
     if not here:
         return None
-    hope = math.exp(ratio.log_hoped)
-    rates = [hope * found.examples_per_second * model.worth(size) for size, found in here]
-    doubts = [math.hypot(deviation(found), ratio.deviation) for _, found in here]
+    ratio = math.exp(log_ratio)
+    rates = [ratio * found.examples_per_second * model.worth(size) for size, found in here]
+    doubts = [math.hypot(deviation(found), doubt) for _, found in here]
     return Curve.of([size.replicas for size, _ in here], rates, doubts)
 
 

@@ -8,6 +8,7 @@ from brain.lifecycle.capacity import Holding, Ledger, holding
 from brain.lifecycle.earlier import compared
 from brain.models.job import JobModel
 from brain.models.step_time.kinds import KindSpeeds, learn
+from brain.pool.allocator import JobPlacement
 from brain.pool.division import PoolMember
 from brain.ports import Mark, Transaction
 from brain.types.job import Job, JobId, JobState
@@ -51,8 +52,8 @@ class Memo:
         #: Time of the last round, and the inputs on which it rested.
         self.round_at: datetime | None = None
         self.rested_on: object = None
-        #: First sizes of waiting jobs, from the last round.
-        self.granted: Mapping[JobId, int] = {}
+        #: First placements of waiting jobs, from the last round.
+        self.granted: Mapping[JobId, JobPlacement] = {}
         #: Models from earlier runs of waiting jobs' scripts, with the jobs' work if that is known;
         #: every turn asks for them.
         self.foreseen: dict[JobId, tuple[JobModel, float | None] | None] = {}

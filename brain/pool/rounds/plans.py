@@ -204,12 +204,20 @@ def _members(tx: Transaction, memo: Memo, settings: Settings) -> list[PoolMember
 def _queued(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> PoolMember:
     """Return a waiting job as a member, with a choice of sizes if runs of its script are known."""
     kinds = kinds_of(job, memo.nodes, None, migrate=True)
+    speeds = memo.speeds(tx, job.id, None) if len(kinds) > 1 else UNKNOWN_KINDS
     known = known_before(tx, memo, job, settings)
     if known is None:
-        return waiting(job, kinds, memo.size(job.id))
+        return waiting(job, kinds, memo.size(job.id), speeds=speeds)
     model, work = known
-    spread = _spread(memo, job, model.present.accelerator)
-    return waiting(job, kinds, memo.size(job.id), model=model, work=work, spread=spread)
+    return waiting(
+        job,
+        kinds,
+        memo.size(job.id),
+        model=model,
+        work=work,
+        rooms={kind: _spread(memo, job, kind) for kind in kinds},
+        speeds=speeds,
+    )
 
 
 def _placed(memo: Memo, job: Job) -> tuple[JobPlacement | None, Hold | None]:
@@ -292,10 +300,10 @@ def _prices(last: PoolRound | None) -> Prices | None:
     return Prices(accelerators=last.prices, tenants=last.project_prices)
 
 
-def _begins(members: Sequence[PoolMember], division: Division) -> dict[JobId, int]:
-    """Return the first size of each waiting job that was granted one."""
+def _begins(members: Sequence[PoolMember], division: Division) -> dict[JobId, JobPlacement]:
+    """Return the first placement of each waiting job that was granted one."""
     found = {one.job.id: division.grants.get(one.key) for one in members if one.situation is None}
-    return {id: grant.replicas for id, grant in found.items() if grant and grant.placement}
+    return {id: grant.placement for id, grant in found.items() if grant and grant.placement}
 
 
 def _expect_unchanged(tx: Transaction, memo: Memo, division: Division) -> None:

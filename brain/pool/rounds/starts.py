@@ -1,6 +1,7 @@
 """First sizes of jobs that share a pool."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,12 +13,13 @@ from brain.models.job import JobModel
 from brain.models.sizes import Size
 from brain.models.terms import terms_of
 from brain.pool.division import shares
-from brain.pool.division.market import PATIENCE_SECONDS, kinds_of
+from brain.pool.division.market import PATIENCE_SECONDS, kind_of, kinds_of
 from brain.pool.rounds.cache import Memo
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.job import Job
 from brain.types.recommendation import Prediction
+from brain.types.resources import NodeName
 from brain.typeset import count
 
 #: Share of idle accelerators that beginning jobs take together if no owner named a size: idle
@@ -35,8 +37,8 @@ def known_before(
     """Return a model of a waiting job from earlier runs of its script, and the job's work in the
     unit of goodput if known.
 
-    None if no earlier run was measured, if Brain may not choose the job's size, or if the job could
-    get a kind of accelerator that those runs did not have.
+    None if no earlier run was measured, if Brain may not choose the job's size, or if the job
+    cannot get the kind of accelerator that those runs had last.
     """
     if not yields(job, settings):
         return None
@@ -54,16 +56,18 @@ def _foreseen(tx: Transaction, memo: Memo, job: Job) -> tuple[JobModel, float | 
     if tx.plans.of(job.id):
         return None
     sizes = [Size(replicas=size) for size in job.document.replicas.sizes()]
+    kinds = kinds_of(job, memo.nodes, None, migrate=True)
     try:
         model = foresee(same_script(tx, job), terms_of(job.document))
-        if model is None or not any(isinstance(at, Prediction) for at in model.curve(sizes)):
+        if model is None or model.present.accelerator not in kinds:
+            return None
+        if not any(isinstance(at, Prediction) for at in model.curve(sizes)):
             return None
         model.worth(sizes[0])
         work = whole(job, model.present, earlier_runs(tx, job))
     except Exception:  # noqa: BLE001 - a bug in reading one job's history must not stop its pool:
         return None  # the bug shows once the job is measured
-    kinds = kinds_of(job, memo.nodes, None, migrate=True)
-    return (model, work) if kinds == [model.present.accelerator] else None
+    return model, work
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,8 @@ class Starts:
             return None
         most = int(fits * _SHARE / len(self.queue))
         if self._knows(job):
-            most = min(self.memo.granted.get(job.id, most), fits)
+            granted = self.memo.granted.get(job.id)
+            most = min(granted.replicas, fits) if granted else min(most, fits)
         elif named is not None and named <= fits // len(self.queue):
             return named
         elif named is None and job.document.tunes and job.document.batch.global_max:
@@ -112,9 +117,56 @@ class Starts:
             return (
                 "earlier runs of the script are known: the pool's next round chooses the job's size"
             )
-        if replicas < granted:
-            return f"the pool granted {count(granted, 'replica')}, but not all of them are free yet"
+        size, kind = granted.replicas, granted.accelerator
+        if replicas < size or sum(self._rooms(job)[kind].values()) < size:
+            return f"the pool granted {count(size, 'replica')}, but not all of them are free yet"
         return None
+
+    def nodes(self, job: Job, replicas: int) -> tuple[tuple[NodeName, int], ...]:
+        """Return the nodes on which ``job`` begins; empty if its pool has one kind of accelerator.
+
+        They are of the kind that the round granted; else of the fastest kind that has room, by what
+        jobs of the pool measured, because idle accelerators cost nothing.
+        """
+        rooms = self._rooms(job)
+        fitting = [kind for kind, room in rooms.items() if sum(room.values()) >= replicas]
+        if len(rooms) < 2 or not fitting or job.document.groups:
+            return ()
+        granted, speeds = self.memo.granted.get(job.id), self.memo.speeds(self.tx, job.id, None)
+
+        def rank(kind: str) -> tuple[bool, float, int]:
+            chosen = granted is not None and kind == granted.accelerator
+            faster = speeds.ratio(kind, fitting[0]).log_mean
+            return chosen, faster, sum(rooms[kind].values())
+
+        return _packed(rooms[max(fitting, key=rank)], replicas)
+
+    def _rooms(self, job: Job) -> Mapping[str, Mapping[NodeName, int]]:
+        """Return how many replicas of ``job`` each node has room for, by kind of accelerator."""
+        gpus, found = job.resources.gpus > 0, self.memo.ledger.rooms(job)
+        rooms: dict[str, dict[NodeName, int]] = defaultdict(dict)
+        for node in self.memo.nodes:
+            if node.name in found:
+                rooms[kind_of(node, gpus=gpus)][node.name] = found[node.name]
+        return rooms
 
     def _knows(self, job: Job) -> bool:
         return known_before(self.tx, self.memo, job, self.settings) is not None
+
+
+def _packed(rooms: Mapping[NodeName, int], replicas: int) -> tuple[tuple[NodeName, int], ...]:
+    """Return few nodes with room for ``replicas``: the roomiest ones, and for the rest the node
+    where the least room is left.
+
+    >>> _packed({NodeName("a"): 4, NodeName("b"): 8, NodeName("c"): 3}, 10)
+    (('b', 8), ('c', 2))
+    """
+    found, left = dict[NodeName, int](), replicas
+    for name in sorted(rooms, key=lambda name: (-rooms[name], name)):
+        enough = [one for one in rooms if one not in found and rooms[one] >= left]
+        if enough:
+            found[min(enough, key=lambda one: (rooms[one], one))] = left
+            break
+        found[name] = rooms[name]
+        left -= rooms[name]
+    return tuple(found.items())

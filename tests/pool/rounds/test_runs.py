@@ -1,18 +1,21 @@
 """The second run of a script knows what the first one measured, and begins at what that is worth
 to its pool."""
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from typing import Any
 
 import pytest
 
+from brain import lifecycle
+from brain.pool.allocator import JobPlacement
 from brain.pool.division.market import PATIENCE_SECONDS
 from brain.pool.rounds import Memo, Starts
 from brain.types.allocation import Bounds
 from brain.types.job import JobId, OptimizeMode
 from brain.types.resources import Resources
-from tests.pool.rounds.fleet import POOL, Fleet
+from tests.pool.rounds.fleet import POOL, QUICK, Fleet
 from tests.virtual import scaling_by
 
 SCRIPT = ("python", "digits.py", "--lr", "0.1")
@@ -80,7 +83,7 @@ def test_a_second_run_waits_for_a_minute_at_most():
             return Starts([job], fleet.settings, tx, memo, now).waits(job, replicas)
 
     assert "the pool's next round chooses the job's size" in str(why(1, 0))
-    memo.granted = {job.id: 8}
+    memo.granted = {job.id: JobPlacement("cpu", ("a",) * 8)}
     assert "granted 8 replicas, but not all of them are free yet" in str(why(1, 30))
     assert why(8, 30) is None
     assert why(1, PATIENCE_SECONDS + 1) is None
@@ -126,6 +129,53 @@ def test_runs_on_another_kind_of_accelerator_choose_no_first_size():
     fleet.live(2)
 
     assert fleet.size("tuesday") == 4
+
+
+#: Two kinds, of which the one that comes first is the slower one.
+TWO_KINDS = {"a": "V100", "b": "A100"}
+#: A replica on an accelerator.
+ON_ONE = Resources(cpu_millis=1000, memory_bytes=2**20, gpus=1)
+
+
+def test_a_second_run_begins_on_the_kind_where_its_script_was_fastest():
+    fleet = Fleet({"a": 8, "b": 8}, kinds=TWO_KINDS)
+    given: dict[str, Any] = {"command": SCRIPT, "resources": ON_ONE}
+    bounds = Bounds(min=1, max=8)
+    for name, kind in (("monday", "V100"), ("sunday", "A100")):
+        fleet.submit(name, scaling_by(0.9), accelerator=kind, replicas=bounds, **given)
+    fleet.live(600)
+    fleet.finish("monday")
+    fleet.finish("sunday")
+    fleet.live(4)
+    fleet.memo = Memo(POOL)
+    fleet.live(4)
+    fleet.submit("tuesday", scaling_by(0.9), replicas=bounds, **given)
+    fleet.live(4)
+
+    assert fleet.size("tuesday") > 1
+    assert fleet.held() == {"b": fleet.size("tuesday")}
+
+
+def test_a_script_that_nobody_knows_begins_on_the_fastest_kind_of_its_pool():
+    fleet = Fleet({"a": 4, "b": 4}, kinds=TWO_KINDS, settings=replace(QUICK, migrate=True))
+    fleet.memo = Memo(POOL)
+    fleet.submit("monday", scaling_by(0.9), resources=ON_ONE, replicas=Bounds(min=1, max=4))
+    fleet.live(900)
+    assert set(fleet.held()) == {"b"}, "it tried both kinds"
+
+    fleet.finish("monday")
+    fleet.live(4)
+    fleet.submit("tuesday", scaling_by(0.9), resources=ON_ONE, replicas=Bounds(min=1, max=2))
+    fleet.live(2)
+    assert set(fleet.held()) == {"b"}
+
+
+def test_in_a_pool_of_one_kind_a_job_may_begin_on_any_node():
+    fleet = Fleet({"a": 4, "b": 4})
+    id = again(fleet)
+    fleet.live(2)
+    with fleet.stores.transaction(read_only=True) as tx:
+        assert lifecycle.wish(tx, tx.jobs.get(id), fleet.settings).nodes == ()
 
 
 def test_a_history_that_brings_out_a_bug_stops_nobody(monkeypatch: pytest.MonkeyPatch):
