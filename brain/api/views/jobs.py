@@ -11,7 +11,7 @@ from brain.api import auth
 from brain.api.views.conditions import conditions, late, memory
 from brain.api.views.measurements import WINDOW, RecentMeasurements
 from brain.api.views.sparklines import Sparklines
-from brain.lifecycle.desired import BATCH
+from brain.lifecycle.desired import BATCH, FIRST_NODES
 from brain.lifecycle.observed import WINDOWS_SECONDS
 from brain.ports import Transaction
 from brain.settings import Settings
@@ -169,6 +169,7 @@ def wishes(
     ids = [job.id for job in unfinished]
     tx.plans.read_ahead(ids)
     tx.fits.read_ahead(ids, BATCH)
+    tx.fits.read_ahead(ids, FIRST_NODES)
     wished = [(job, lifecycle.wish(tx, job, settings)) for job in unfinished]
     marks = [(job.id, str(job.state), wish.version) for job, wish in wished]
     version = auth.sha256(wire.encode(marks))[:16]
