@@ -111,9 +111,10 @@ _RULES: Mapping[str, Mapping[str, Schema]] = {
     "DocumentBounds": {"min": _COUNT, "max": _COUNT | {"maximum": MOST_REPLICAS}, "unit": _COUNT},
     "DocumentResources": {"cpuMillis": _AMOUNT, "memoryBytes": _AMOUNT, "gpus": _AMOUNT},
     "DocumentParallelism": {"tensor": _COUNT, "pipeline": _COUNT},
-    "DocumentBatchBounds": dict.fromkeys(
-        ("globalSize", "globalMax", "localMin", "localMax"), _COUNT_OR_NULL
-    ),
+    "DocumentBatchBounds": {
+        **dict.fromkeys(("globalSize", "globalMax", "localMin", "localMax"), _COUNT_OR_NULL),
+        "localMaxOn": {"additionalProperties": {"type": "integer", **_COUNT}},
+    },
     "DocumentBudget": {"acceleratorHours": _LIMIT_OR_NULL, "cost": _LIMIT_OR_NULL},
     "DocumentCheckpoint": {
         "graceSeconds": _or_null(type="number", minimum=0, maximum=MOST_SECONDS)

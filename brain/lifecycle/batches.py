@@ -132,7 +132,7 @@ def asked_for(job: Job, batch: int, workers: int, model: JobModel | None) -> Bat
     scale = 1.0 if first is None or noise is None else gain(batch, first_batch=first, noise=noise)
     return BatchWish(
         global_size=batch,
-        local_most=bounds.local_max or batch,
+        local_most=bounds.local_most or batch,
         learning_rate_scale=round(max(1.0, scale), 3),
     )
 

@@ -59,7 +59,9 @@ def wished_batch(tx: Transaction, job: Job) -> BatchWish | None:
     batch = job.document.batch
     if not job.document.tunes or batch.global_size is None:
         return None
-    return BatchWish(global_size=batch.global_size, local_most=batch.local_max or batch.global_size)
+    return BatchWish(
+        global_size=batch.global_size, local_most=batch.local_most or batch.global_size
+    )
 
 
 def effective_mode(job: Job, settings: Settings) -> PolicyMode:

@@ -192,11 +192,12 @@ class JobModel:
             raise refusal
         copies, nodes = copies_of(size.replicas, self.terms), nodes_of(size, self.points)
         kind = size.accelerator or self.present.accelerator
-        batches = self.batches(most_examples)
+        batches = self.batches(most_examples, kind)
         return best(self.times.on(kind), min(nodes, copies), copies, batches)
 
-    def batches(self, most_examples: float | None) -> Batches:
-        """Return the batch sizes that the script may use, up to ``most_examples``.
+    def batches(self, most_examples: float | None, kind: str | None = None) -> Batches:
+        """Return the batch sizes that the script may use on ``kind`` (None: the present kind of
+        accelerator), up to ``most_examples``.
 
         Raises:
             Undetermined: no batch was seen.
@@ -208,7 +209,7 @@ class JobModel:
             first=first,
             largest=max(first, most_examples or 0.0),
             smallest_local=self.terms.smallest_local,
-            largest_local=largest_local(self.points, self.terms),
+            largest_local=largest_local(self.points, self.terms, kind),
             noise=self.noise,
         )
 
@@ -279,7 +280,7 @@ class JobModel:
             return None
         kind = size.accelerator or self.present.accelerator
         here = configuration(self.present, self.terms)
-        free = free_trials(here, largest_local(self.points, self.terms))
+        free = free_trials(here, largest_local(self.points, self.terms, kind))
         free = [one for one in free if one.local_batch >= self.terms.smallest_local]
         question = self._asked(kind, [size], self._rules()[0])[0]
         return next_trial(self.times.models[kind], question, free)
@@ -307,7 +308,8 @@ class JobModel:
         except Undetermined as untried:
             return untried
         if self.batching is Batching.TOLD:
-            return unspread(size.replicas, self.batches(self.terms.largest_batch), self.terms)
+            batches = self.batches(self.terms.largest_batch, size.accelerator)
+            return unspread(size.replicas, batches, self.terms)
         return None
 
     def _rates(self, kind: str, sizes: Sequence[Size]) -> list[Prediction]:
@@ -383,7 +385,7 @@ class JobModel:
                 kind, sizes, way, points=self.points, terms=self.terms, others=seen
             )
         spread = [(nodes_of(s, self.points), copies_of(s.replicas, self.terms)) for s in sizes]
-        batches = self.batches(self.terms.largest_batch)
+        batches = self.batches(self.terms.largest_batch, kind)
         return chosen(self.times.on(kind), [(min(pair), pair[1]) for pair in spread], batches)
 
 

@@ -98,12 +98,14 @@ def micro_batches(copies: int, like: Configuration, seen: Sequence[Configuration
     return needed(copies) if follows and accumulates else like.accumulation
 
 
-def largest_local(points: Sequence[Point], terms: SpeedTerms) -> float:
-    """Return the most examples of a micro-batch: the declared number, else the most that a worker
-    has processed.
+def largest_local(points: Sequence[Point], terms: SpeedTerms, kind: str | None = None) -> float:
+    """Return the most examples of a micro-batch on a kind of accelerator (None: the newest
+    point's): the declared number, else the most that a worker has processed.
     """
-    if math.isfinite(terms.largest_local):
-        return terms.largest_local
+    on = points[-1].accelerator if kind is None else kind
+    declared = dict(terms.largest_local_on).get(on, terms.largest_local)
+    if math.isfinite(declared):
+        return declared
     return max(local_batch(point) for point in points)
 
 

@@ -48,6 +48,8 @@ class SpeedTerms:
     #: Smallest and largest local batch that a worker takes.
     smallest_local: float = 1.0
     largest_local: float = math.inf
+    #: The largest one on some kinds of accelerator, instead of ``largest_local``.
+    largest_local_on: tuple[tuple[str, int], ...] = ()
     #: Largest global batch that training bears, if the owner allows larger ones than the first.
     largest_batch: float | None = None
     #: True if the script takes the batch that Brain chooses, at every size.
@@ -63,6 +65,7 @@ def terms_of(document: JobDocument) -> SpeedTerms:
         global_batch=batch.global_size,
         smallest_local=float(batch.local_min or 1),
         largest_local=float(batch.local_max or math.inf),
+        largest_local_on=tuple(sorted(batch.local_max_on.items())),
         largest_batch=None if batch.global_max is None else float(batch.global_max),
         told=document.tunes,
     )

@@ -6,7 +6,7 @@ routes call.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -206,10 +206,10 @@ class Service:
         generator = np.random.default_rng([self._seed, 0, order])
         self._seen[run.name] = KnownJob(job.id, run, Telling(generator, self._noise))
 
-    def _holds(self, run: SimulatedJob) -> int:
-        """Largest micro-batch that every kind of node holds."""
+    def _holds(self, run: SimulatedJob) -> dict[str, int]:
+        """Return the largest micro-batch that each kind of node holds."""
         kinds = self._world.spec.nodes
-        return min(run.application.holds(self._world.device(kind)) for kind in kinds)
+        return {kind: run.application.holds(self._world.device(kind)) for kind in kinds}
 
     def _stepping(self, tx: Transaction, seen: KnownJob, at_seconds: float) -> None:
         if not seen.run.placement and seen.run.finished_at is None:
@@ -354,15 +354,17 @@ class Service:
         lifecycle.world_reported(tx, report, settings=self._settings, now=at)
 
 
-def document_of(run: SimulatedJob, mode: OptimizeMode, holds: int) -> JobDocument:
+def document_of(run: SimulatedJob, mode: OptimizeMode, holds: Mapping[str, int]) -> JobDocument:
     """Return the document that the owner of a simulated job would submit.
 
-    ``holds`` is the job's largest micro-batch.
+    ``holds`` is the job's largest micro-batch on each kind of node.
     """
     arrival, largest = run.arrival, run.application.largest_batch
     batch = BatchBounds(global_size=run.batch)
     if arrival.tunes:
-        batch = replace(batch, global_max=largest, local_max=holds, tune=True)
+        least = min(holds.values())
+        more = {kind: most for kind, most in holds.items() if most > least}
+        batch = replace(batch, global_max=largest, local_max=least, local_max_on=more, tune=True)
     return JobDocument(
         name=arrival.submitted_as or arrival.name,
         command=("python", f"{arrival.submitted_as or arrival.name}.py"),

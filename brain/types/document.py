@@ -91,9 +91,16 @@ class BatchBounds:
     global_max: int | None = None
     local_min: int | None = None
     local_max: int | None = None
+    #: Largest local batch on some types of accelerator; on all others it is ``local_max``.
+    local_max_on: Mapping[str, int] = field(default_factory=dict)
     #: True: the script takes its batch from the file that BRAIN_BATCH_FILE names, so Brain may
     #: choose it; ``--auto_tunning`` in the command says the same.
     tune: bool = False
+
+    @property
+    def local_most(self) -> int | None:
+        """Return the largest local batch that every type of accelerator holds."""
+        return min((n for n in (self.local_max, *self.local_max_on.values()) if n), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,6 +398,7 @@ def _check_shape(document: JobDocument) -> None:
         "batch.globalMax": batch.global_max,
         "batch.localMin": batch.local_min,
         "batch.localMax": batch.local_max,
+        **{f"batch.localMaxOn.{kind}": most for kind, most in batch.local_max_on.items()},
         "steps": document.steps,
         "epochs": document.epochs,
     }
@@ -404,7 +412,7 @@ def _check_shape(document: JobDocument) -> None:
             field="batch.tune",
         )
     for low, high in (
-        ("batch.localMin", "batch.localMax"),
+        *(("batch.localMin", name) for name in sizes if name.startswith("batch.localMax")),
         ("batch.globalSize", "batch.globalMax"),
     ):
         least, most = sizes[low], sizes[high]

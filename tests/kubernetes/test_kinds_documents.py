@@ -240,7 +240,7 @@ def test_a_document_survives_the_way_there_and_back() -> None:
         resources=Resources(cpu_millis=2500, memory_bytes=2**33, gpus=8),
         accelerator="A100",
         parallelism=Parallelism(tensor=8, pipeline=4),
-        batch=BatchBounds(global_size=100_000, local_max=64),
+        batch=BatchBounds(global_size=100_000, local_max=64, local_max_on={"A100": 256}),
         checkpoint=Checkpoint(path="/ckpt", every="5 m"),
         steps=1_000_000,
         restarts=Restarts(limit=3),

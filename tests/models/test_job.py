@@ -356,6 +356,20 @@ def test_a_free_trial_is_another_micro_batch_at_the_present_size():
     assert 0 < trial.learned < 1
 
 
+def test_a_kind_with_more_memory_takes_a_larger_batch():
+    batch = BatchBounds(
+        global_size=64, global_max=4096, local_max=32, local_max_on={"A100": 256}, tune=True
+    )
+    seen = point(2, 500.0, accelerator="T4", noise_scale=1e5)
+    fast = point(2, 900.0, accelerator="A100", noise_scale=1e5)
+    found = model(fast, seen, terms=terms_of(document(batch=batch)))
+    runs = {kind: found.runs(Size(replicas=2, accelerator=kind)) for kind in ("T4", "A100")}
+
+    assert runs["T4"] is not None
+    assert runs["A100"] is not None
+    assert runs["T4"].local_batch <= 32 < runs["A100"].local_batch
+
+
 def test_no_trial_is_free_where_the_script_takes_one_local_batch():
     terms = terms_of(document(batch=BatchBounds(global_size=64, local_min=32, local_max=32)))
 

@@ -114,7 +114,7 @@ def test_declared_steps_are_those_that_the_work_takes():
     run = world.present[0]
     worth = (500 + 64) / (500 + 256)
     assert steps_of(run) == pytest.approx(run.work / 256 / worth, rel=1e-3)
-    assert document_of(run, OptimizeMode.CLUSTER, 256).steps == steps_of(run)
+    assert document_of(run, OptimizeMode.CLUSTER, {"gpu": 256}).steps == steps_of(run)
 
 
 @pytest.mark.timeout(400)

@@ -55,6 +55,8 @@ def test_bounds_that_no_size_satisfies_are_refused_with_the_remedy(
         ({"deadline": NOW}, "deadline"),
         ({"parallelism": Parallelism(tensor=0)}, "parallelism.tensor"),
         ({"batch": BatchBounds(local_min=8, local_max=4)}, "batch.localMin"),
+        ({"batch": BatchBounds(local_min=8, local_max_on={"T4": 4})}, "batch.localMin"),
+        ({"batch": BatchBounds(local_max_on={"T4": 0})}, "batch.localMaxOn.T4"),
         ({"batch": BatchBounds(global_size=64, global_max=32)}, "batch.globalSize"),
         ({"steps": 0}, "steps"),
         ({"resources": Resources(cpu_millis=-5)}, "resources.cpuMillis"),
@@ -180,3 +182,10 @@ def test_documents_of_impossible_groups_are_refused(fields: dict[str, Any], fiel
     with pytest.raises(BadInput, match=re.escape(says)) as refused:
         wire.job_document(with_groups(**fields))
     assert refused.value.field == field
+
+
+def test_until_its_kind_is_known_a_script_takes_a_batch_that_every_kind_holds():
+    assert BatchBounds().local_most is None
+    assert BatchBounds(local_max=32).local_most == 32
+    assert BatchBounds(local_max=32, local_max_on={"A100": 128}).local_most == 32
+    assert BatchBounds(local_max_on={"A100": 128, "T4": 16}).local_most == 16

@@ -41,6 +41,8 @@ class BatchSpec(Fields, frozen=True, kw_only=True):
     local_min: Many | None = None
     #: Largest batch size of a worker.
     local_max: Many | None = None
+    #: Largest batch size of a worker on some types of accelerator, instead of `localMax`.
+    local_max_on: dict[str, Many] | None = None
     #: The script reads its batch size from the file that BRAIN_BATCH_FILE names.
     tune: bool | None = None
 

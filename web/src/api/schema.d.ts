@@ -1634,6 +1634,10 @@ export interface components {
              * @default null
              */
             localMax: number | null;
+            /** Local Max On */
+            localMaxOn?: {
+                [key: string]: number;
+            };
             /**
              * Local Min
              * @default null
@@ -2319,6 +2323,7 @@ export interface components {
              *       "globalMax": null,
              *       "globalSize": null,
              *       "localMax": null,
+             *       "localMaxOn": {},
              *       "localMin": null,
              *       "tune": false
              *     }
