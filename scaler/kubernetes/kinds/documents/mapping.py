@@ -9,7 +9,7 @@
 | processesPerReplica | the field, else `--nproc_per_node`, else 1 |
 | resources | what a pod reserves: requests, else limits, over all its containers |
 | accelerator | the field, else the node selector |
-| groups, roles | `groups` of the scaled role; amounts and accelerator are those of their templates |
+| groups, roles | `groups` of the scaled role; their templates give amounts and accelerator |
 | optimizeMode | the field; `manual` if `autoScale` or `enableElasticScheduling` is false |
 | restarts.limit | the field, else `--max_restarts`, else 10 |
 | checkpoint.graceSeconds | the field, else `--shutdown-timeout`, else the pod's grace less 25 s |
