@@ -29,7 +29,7 @@ def test_the_overview_answers_what_a_reader_asks(browser: Browser, many: Served)
         expect(did).to_contain_text("8 kept, 1 fell short, 1 rolled back")
         expect(did).to_contain_text("language-20 (stayed at 4), language-12 (back to 2)")
         expect(saved).to_contain_text("core-h saved")
-        expect(seen.page.get_by_text("at the sizes people asked for")).to_be_visible()
+        expect(seen.page.get_by_text("at the requested sizes")).to_be_visible()
         heading = seen.page.locator(".h", has_text="Needs attention")
         expect(heading.locator(".sub")).to_have_text("1 job and 1 node; 2 more wait")
 
@@ -40,7 +40,7 @@ def test_each_concern_and_decision_of_the_overview_says_what_its_words_and_numbe
     with visit(browser, many) as seen:
         concerns = seen.page.locator(".att li")
         silent = concerns.filter(has_text="node-6 is silent")
-        expect(silent).to_contain_text("No job of Brain's is on it.")
+        expect(silent).to_contain_text("No job of Brain runs on the node.")
         straggler = concerns.filter(has_text="language-08 has a straggler")
         # Nobody knows since when; the job's own time is that of another change.
         expect(straggler.locator(".when")).to_be_empty()
