@@ -9,6 +9,7 @@ from brain import lifecycle
 from brain.errors import Conflict
 from brain.estimates.proposal import explanation, wanted, worthwhile
 from brain.estimates.usage import used_of
+from brain.models.fitting import Point
 from brain.types.advice import AmountAdvice, ResourceAdvice
 from brain.types.allocation import Allocation, Bounds
 from brain.types.job import ApprovalPolicy, JobId, JobState, PolicyMode
@@ -356,6 +357,16 @@ def test_what_is_too_little_is_raised_and_memory_lowered_to_what_is_ample(
     has = Resources(cpu_millis=reserved[0], memory_bytes=reserved[1])
     asked = replace(has, cpu_millis=expected[0], memory_bytes=expected[1])
     assert wanted(has, advice(cpu, memory)) == asked
+
+
+def test_a_slow_job_is_judged_by_the_steps_of_a_quarter_of_an_hour():
+    here = training(PolicyMode.AUTO)
+    here.step_seconds = scaling_by(0.9, first=3.0)
+    for _ in range(400):
+        here.wait(2).train(1)
+    present = here.sight.present
+    assert isinstance(present, Point)
+    assert present.steps > 200
 
 
 def test_a_job_that_became_fifteen_times_slower_is_shown_so_within_minutes():

@@ -3,6 +3,7 @@
 Each ended world is stored as one point, so a turn reads only the samples of the present world.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -32,10 +33,12 @@ KIND = "throughput-points/1"
 GRADIENTS = "gradient-sums/1"
 #: Kind of the stored list of measurements of earlier runs of the script, newest first.
 RUNS = "earlier-runs/2"
-#: Seconds of newest samples on which a point rests. The shortest sufficient time is used, because
-#: old samples say less about present throughput, and reading a minute costs a tenth of the rest of
-#: a turn.
+#: Seconds of newest samples on which a point rests: a minute if that suffices, because reading it
+#: costs a tenth of the rest of a turn. A slow job's point rests on the longest time, whose error is
+#: smallest, unless the shortest sufficient one shows that the job's speed has changed.
 WINDOWS_SECONDS = (60.0, 150.0, 360.0, 900.0)
+#: Deviations above which two of these times show different speeds.
+_DEVIATIONS = 3.0
 #: Additional seconds of samples after which the point of the present world is stored again.
 KEEP_SECONDS = 30.0
 _REMEMBERED = 2500
@@ -172,14 +175,29 @@ def of_world(
     """
     asked = asked_batch(tx, job)
     begun = world.formed_at if asked is None else max(world.formed_at, asked.at)
-    for seconds in WINDOWS_SECONDS:
+
+    def within(seconds: float) -> tuple[tuple[ThroughputSample, ...], Point | Undetermined]:
         since = now - timedelta(seconds=seconds)
         since = since if asked is None else max(since, begun)
         samples = tuple(tx.telemetry.throughput(job.id, since=since, epoch=world.epoch))
-        found = achieved(samples, settings, independent=job.document.independent)
-        if isinstance(found, Point) or since <= begun:
+        return samples, achieved(samples, settings, independent=job.document.independent)
+
+    shortest, *_, longest = WINDOWS_SECONDS
+    for seconds in WINDOWS_SECONDS:
+        samples, found = within(seconds)
+        if isinstance(found, Point) or now - timedelta(seconds=seconds) <= begun:
             break
+    if isinstance(found, Point) and seconds > shortest:
+        more, steady = within(longest)
+        if isinstance(steady, Point) and _agree(found, steady):
+            return more, steady
     return samples, found
+
+
+def _agree(newest: Point, longer: Point) -> bool:
+    """Return True if two windows' step times differ by no more than their errors explain."""
+    error = math.hypot(newest.relative_error, longer.relative_error)
+    return abs(math.log(newest.step_seconds / longer.step_seconds)) <= _DEVIATIONS * error
 
 
 def _noise(
