@@ -1,5 +1,6 @@
 """Fields of a job document that DLRover's schema does not have, under the same names."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta
@@ -42,7 +43,7 @@ class BatchSpec(Fields, frozen=True, kw_only=True):
     #: Largest batch size of a worker.
     local_max: Many | None = None
     #: Largest batch size of a worker on some types of accelerator, instead of `localMax`.
-    local_max_on: dict[str, Many] | None = None
+    local_max_on: Annotated[Mapping[str, Many], Meta(max_length=32)] | None = None
     #: The script reads its batch size from the file that BRAIN_BATCH_FILE names.
     tune: bool | None = None
 
