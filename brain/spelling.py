@@ -21,6 +21,8 @@ def meant(word: str, here: Sequence[str], elsewhere: Iterable[str] = ()) -> str:
     ('cpuMillis', 'path')
     >>> meant("memory", ["name", "policy"], ["checkpoint.memory", "resources.memoryBytes"])
     'checkpoint.memory or resources.memoryBytes'
+    >>> meant("local", ["localMin", "localMax", "localMaxOn"])
+    'localMin, localMax or localMaxOn'
     """
     letters = _letters(word)
 
@@ -47,7 +49,9 @@ def meant(word: str, here: Sequence[str], elsewhere: Iterable[str] = ()) -> str:
         or others
         or near(0.5)
     )
-    return " or ".join(found) if len(found) <= _MOST else ""
+    if len(found) > _MOST:
+        return ""
+    return " or ".join(part for part in (", ".join(found[:-1]), *found[-1:]) if part)
 
 
 def _last(name: str) -> str:

@@ -68,7 +68,7 @@ def test_a_budget_of_the_document_counts_like_one_of_the_question():
 def test_a_deadline_of_the_document_is_counted_from_now():
     laptop = measured()
     answer = ask(laptop, steps=1000, deadline=laptop.now + timedelta(seconds=30))
-    assert all("allowed" in size.why_not for size in answer.sizes)
+    assert all("the deadline is in" in size.why_not for size in answer.sizes)
 
 
 def test_an_empty_pool_has_no_sizes_and_says_why():

@@ -148,7 +148,11 @@ def test_names_in_the_environment_are_the_users_own():
         ({"max": 4}, "max", "did you mean replicas.max?"),
         ({"mode": "auto"}, "mode", "did you mean policy.mode?"),
         ({"memory": 1}, "memory", "did you mean resources.memoryBytes or checkpoint.memory?"),
-        ({"batch": {"local": 1}}, "batch.local", "did you mean batch.localMin or batch.localMax?"),
+        (
+            {"batch": {"local": 1}},
+            "batch.local",
+            "batch.localMin, batch.localMax or batch.localMaxOn?",
+        ),
         ({"policy": {"name": 1}}, "policy.name", "did you mean name?"),
         ({"zzz": 1}, "zzz", "known: name, command"),
     ],

@@ -453,7 +453,8 @@ def test_the_coordinator_says_who_is_spare_and_why() -> None:
 
     assert said == (
         "warm spares: replicas 4, 5, 6 (4 of 7 replicas run, whole units of 4; "
-        "3 on switch z/s/r/sw1 with 0 running replicas); 0 of 1 data groups cross a switch (0 edges)"
+        "3 on switch z/s/r/sw1 with 0 running replicas); "
+        "0 of 1 data groups cross a switch (0 edges)"
     )
 
 
