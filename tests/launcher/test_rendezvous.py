@@ -333,7 +333,7 @@ def test_an_agent_that_gives_up_ends_the_job_for_all() -> None:
 
 
 def test_who_comes_too_late_for_too_few_is_told_what_is_missing() -> None:
-    with job(2, 2) as agents, pytest.raises(RendezvousTimeoutError, match="at least 2 nodes"):
+    with job(2, 2) as agents, pytest.raises(RendezvousTimeoutError, match="fewer than 2 nodes"):
         agents.asks(agents.add(join_timeout="0.5")).result(SECONDS)
 
 
