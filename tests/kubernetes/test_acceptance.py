@@ -88,6 +88,14 @@ class Cluster:
             *self.told,
         )
 
+    def take_submissions(self, *objects: Json) -> None:
+        """Start Brain and an operator that takes submissions to one namespace."""
+        self.start_brain()
+        self.server.hands.create(("", "namespaces"), {"metadata": {"name": NAMESPACE}})
+        for obj in (*rights(), *objects):
+            self.create(obj)
+        self.start_operator(f"--submit-to={NAMESPACE}")
+
     def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """What a person at a command line gets who knows the service alone."""
         return subprocess.run(

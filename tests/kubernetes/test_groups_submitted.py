@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.kubernetes.clusters import real_kubeconfig
-from tests.kubernetes.test_acceptance import GROUP, NAMESPACE, Cluster, cluster, rights
+from tests.kubernetes.test_acceptance import GROUP, NAMESPACE, Cluster, cluster
 from tests.kubernetes.test_submitting import POOL
 
 pytestmark = [
@@ -32,11 +32,7 @@ Json = dict[str, Any]
 def it(tmp_path: Path) -> Iterator[Cluster]:
     """A cluster whose operator takes submissions to one namespace."""
     with cluster(tmp_path) as made:
-        made.start_brain()
-        made.server.hands.create(("", "namespaces"), {"metadata": {"name": NAMESPACE}})
-        for obj in rights():
-            made.create(obj)
-        made.start_operator(f"--submit-to={NAMESPACE}")
+        made.take_submissions()
         for name, label, resource in NODES:
             more = {"labels": {label: name.upper()}, "more": {resource: "4"}}
             made.kubelet.add_nodes(name, cpu="32", memory="64Gi", **more)

@@ -13,7 +13,7 @@ import yaml
 
 from tests.collectors.test_probe_tensorflow import MODULES
 from tests.kubernetes.clusters import real_kubeconfig
-from tests.kubernetes.test_acceptance import GROUP, NAMESPACE, Cluster, cluster, rights
+from tests.kubernetes.test_acceptance import GROUP, NAMESPACE, Cluster, cluster
 from tests.kubernetes.test_submitting import POOL, state
 
 pytestmark = [
@@ -29,11 +29,7 @@ Json = dict[str, Any]
 def it(tmp_path: Path) -> Iterator[Cluster]:
     """A cluster whose operator takes submissions to one namespace."""
     with cluster(tmp_path) as made:
-        made.start_brain()
-        made.server.hands.create(("", "namespaces"), {"metadata": {"name": NAMESPACE}})
-        for obj in rights():
-            made.create(obj)
-        made.start_operator(f"--submit-to={NAMESPACE}")
+        made.take_submissions()
         made.until("nodes are there", lambda: "n0" in made.command("nodes").stdout)
         yield made
 

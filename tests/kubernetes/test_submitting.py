@@ -19,7 +19,6 @@ from tests.kubernetes.test_acceptance import (
     SECONDS,
     Cluster,
     cluster,
-    rights,
 )
 
 pytestmark = pytest.mark.timeout(900)
@@ -38,11 +37,7 @@ runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster whose operator takes submissions to one namespace."""
     with cluster(tmp_path_factory.mktemp("cluster")) as made:
-        made.start_brain()
-        made.server.hands.create(("", "namespaces"), {"metadata": {"name": NAMESPACE}})
-        for obj in [*rights(), *(marking() if real_kubeconfig() else ())]:
-            made.create(obj)
-        made.start_operator(f"--submit-to={NAMESPACE}")
+        made.take_submissions(*(marking() if real_kubeconfig() else ()))
         made.until("nodes are there", lambda: "n0" in made.command("nodes").stdout)
         yield made
         for obj in marking() if real_kubeconfig() else ():
