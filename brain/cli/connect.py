@@ -35,8 +35,8 @@ def service_url() -> str:
         return str(json.loads(record.read_text())["url"])
     except (OSError, ValueError, KeyError) as missing:
         raise Unavailable(
-            f"no Brain runs on this machine ({record} is missing): start one with `brain up`, "
-            "or give the URL of another in BRAIN_URL"
+            f"no Brain runs on this machine ({record} is missing or unreadable): start one with "
+            "`brain up`, or give the URL of another in BRAIN_URL"
         ) from missing
 
 

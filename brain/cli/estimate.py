@@ -57,7 +57,7 @@ def _note(row: SizeEstimate) -> str:
 
 
 def columns(currency: str) -> tuple[output.Column[SizeEstimate], ...]:
-    """Print the table; the bands are 90 % intervals."""
+    """Return the columns of the table of sizes; a range in a cell is a 90 % interval."""
     return (
         _column("REPLICAS", lambda row: str(row.replicas), 0),
         output.Column("ON", lambda row: row.accelerator, rank=2, least=8),

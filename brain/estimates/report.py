@@ -214,7 +214,7 @@ def _space_line(role: str, name: str, space: SpaceAdvice) -> ResourceLine:
 
 
 def grade(amount: AmountAdvice) -> Grade:
-    """Return the grade of a reservation, compared with the advice."""
+    """Return how well a reservation fits the advised and the used amount; OPEN without one."""
     if amount.reserved <= 0:
         return Grade.OPEN
     if amount.reserved > _WASTEFUL * amount.target:

@@ -162,11 +162,14 @@ def admit(
     """Start those jobs of ``queue`` that fit, by priority, then by age; store for every other job
     why it waits.
 
-    ``barred`` returns why a job may not begin with a number of replicas although they fit.
-    ``first`` returns the first size of a job, given the size that its owner set and the number that
-    fit (None: the owner's size, else the smallest). ``nodes`` returns the nodes for that size.
-    ``begun`` is called with each job that starts, so that ``room`` can keep count. Returns the
-    started jobs as they were before.
+    Args:
+        barred: Returns why a job may not start with a number of replicas, although they fit.
+        first: Gets a job, the number of replicas that its owner set, and the number that fits.
+            Returns the number to start with; None means the owner's, else the smallest.
+        nodes: Returns the nodes for that number of replicas.
+        begun: Called with each job that starts, so that ``room`` can keep count.
+
+    Returns the started jobs, each in its state before the start.
     """
     started = []
     for job in sorted(queue, key=lambda job: (-job.document.priority, job.created_at)):

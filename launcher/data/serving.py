@@ -194,7 +194,7 @@ class Serving:
         dataset = self._datasets.get(terms.name)
         if dataset is None or (world > dataset.world and not dataset.holders):
             dataset = self._begin(terms, body, era=world)
-        terms.check(dataset.ledger.terms, where="as another worker has it")
+        terms.check(dataset.ledger.terms, where="in another worker")
         self._let_in(dataset, question)
         return {"ok": True, "era": dataset.era}
 

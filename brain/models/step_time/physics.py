@@ -14,7 +14,7 @@ PARAMETERS = (
     "growth of that exchange with replicas",
     "contention for that exchange on a node",
     "exchange within a node",
-    "growth of the exchange within a node",
+    "growth of the exchange within a node with replicas",
     "overlap",
 )
 #: Prior means and deviations; the first is relative to the first step time (models.md section 2.8,

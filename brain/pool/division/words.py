@@ -185,7 +185,7 @@ def _keeps(division: Division, member: PoolMember, grant: Grant, situation: Situ
     if grant.outcome is RoundEffect.REFUSED:
         code, why = "refused", grant.because
     elif member.untenable:
-        why = f"{member.untenable.why}; {put_off or 'no size that keeps the limit has room'}"
+        why = f"{member.untenable.why}; {put_off or 'no size within that limit fits the nodes'}"
         code = "put-off"
     elif put_off and grant.outcome is not RoundEffect.SHRINKS:
         code, why = (

@@ -77,8 +77,9 @@ class ForkServer:
         *,
         patience_seconds: float = _PATIENCE_SECONDS,
     ) -> "ForkServer":
-        """Start the server and return while it imports. ``say`` gets messages for the user. A
-        worker that is not made within ``patience_seconds`` is started in another way.
+        """Start the server and return while the server imports. ``say`` gets messages for the user.
+        A worker that the server has not forked within ``patience_seconds`` starts in a new
+        interpreter.
         """
         fork_server = cls(config, say, patience_seconds)
         if os.path.isdir(config.directory):  # else there is nothing to run there either

@@ -32,9 +32,15 @@ def _outside(item: Mapping[str, Any], container: Amounts) -> Iterator[str]:
             amount, shown = quantity(text, name), f"{name} {part} of {text}"
             most, least = ((item.get(each) or {}).get(name) for each in ("max", "min"))
             if most is not None and amount > quantity(most, name):
-                yield f"{shown} are more than {most}, the largest allowed for a container"
+                yield (
+                    f"{shown} exceed {most}, the most that a container may have; ask for less, or "
+                    "raise the LimitRange's max"
+                )
             if least is not None and amount < quantity(least, name):
-                yield f"{shown} are less than {least}, the smallest allowed for a container"
+                yield (
+                    f"{shown} are less than {least}, the least that a container may have; ask for "
+                    "more, or lower the LimitRange's min"
+                )
 
 
 def beyond_quota(quotas: Sequence[Object], more: Sequence[tuple[Amounts, Amounts]]) -> str:

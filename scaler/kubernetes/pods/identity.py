@@ -174,7 +174,7 @@ def group_of(pod: Object) -> str:
 
 
 def job_index(pod: Object) -> tuple[str, ...]:
-    """Index pods that plans scale by their job."""
+    """Return the index key of a pod, its job's uid; empty if no plan scales the pod."""
     uid = uid_of(pod)
     return (uid,) if uid and replica_of(pod) else ()
 

@@ -339,7 +339,7 @@ def test_other_data_than_the_others_have_is_refused() -> None:
     office.open("1", size=5)
     ((_, body),) = office.said()
     assert body["error"] == "BadInput"
-    assert "the length of the data was 4 as another worker has it and is 5 now" in str(body["text"])
+    assert "the length of the data was 4 in another worker and is 5 now" in str(body["text"])
 
 
 def test_an_unknown_dataset_is_an_error_that_names_those_there_are() -> None:

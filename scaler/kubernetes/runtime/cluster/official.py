@@ -37,7 +37,7 @@ _NO_ANSWER = (HTTPError, HTTPException, OSError)
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is nothing that an object holds")
+    raise TypeError(f"a value of type {type(value).__name__} cannot be encoded as JSON")
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
