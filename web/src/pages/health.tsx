@@ -30,7 +30,7 @@ export function HealthPage() {
     <Shell crumbs={<h1>Health</h1>}>
       <div class="lower spec doctor">
         <section>
-          <Heading title="Doctor" sub={bad === 0 ? `${found.length} checks, no problems` : `${bad} of ${found.length} checks need attention`} />
+          <Heading title="Doctor" sub={bad === 0 ? `${found.length} checks, no problems` : `${bad} of ${found.length} checks ${bad === 1 ? "needs" : "need"} attention`} />
           {found.sort((one, other) => Number(one.ok) - Number(other.ok)).map((check) => (
             <div class="step" key={check.title}>
               <Icon name={check.ok ? "ended" : "warning"} tone={check.ok ? "mut" : "warn"} />
