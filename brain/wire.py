@@ -317,6 +317,8 @@ def _no_value_of(data: object, kind: Any, path: str) -> BadInput | None:
     said = next((_WRITE[one] for one in options if one in _WRITE), None)
     if get_origin(kind) in _LISTS and not isinstance(data, list):
         said = "not a list; write for example [a]"
+    if _values_of(kind) is not None:
+        said = "not a mapping; write for example {name: value}"
     if path.endswith("Bytes"):
         said = f"not a number of bytes; write for example {4 << 30} for 4 GiB"
     if said is None and (inner := _dataclass_in(kind)) is not None:

@@ -197,6 +197,13 @@ def test_every_field_is_named_to_who_slips_at_it(kind: type, path: str):
         (DOCUMENT | {"environment": {"A": 5}}, "environment.A", "environment.A is not text; put"),
         (DOCUMENT | {"command": {"python": None}}, "command", "not a list; write for example [a]"),
         (DOCUMENT | {"command": 5}, "command", "command 5 is not a list; write for example [a]"),
+        (DOCUMENT | {"environment": ["A=5"]}, "environment", "write for example {name: value}"),
+        (DOCUMENT | {"groups": [1]}, "groups", "groups [1] is not a mapping; write for example"),
+        (
+            DOCUMENT | {"batch": {"localMaxOn": 512}},
+            "batch.localMaxOn",
+            "512 is not a mapping; write for example {name: value}",
+        ),
     ],
 )
 def test_what_people_write_first_is_refused_with_what_to_write_instead(
