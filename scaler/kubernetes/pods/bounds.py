@@ -33,8 +33,8 @@ def _outside(item: Mapping[str, Any], container: Amounts) -> Iterator[str]:
             most, least = ((item.get(each) or {}).get(name) for each in ("max", "min"))
             if most is not None and amount > quantity(most, name):
                 yield (
-                    f"{shown} exceed {most}, the most that a container may have; ask for less, or "
-                    "raise the LimitRange's max"
+                    f"{shown} are more than {most}, the most that a container may have; ask for "
+                    "less, or raise the LimitRange's max"
                 )
             if least is not None and amount < quantity(least, name):
                 yield (
