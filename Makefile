@@ -6,10 +6,11 @@ SEED ?= 1
 SECONDS ?= 900
 EXAMPLES ?= 1000
 
-.PHONY: help demo test test-others test-browser test-cluster check test-gpu conformance corpus chaos fuzz test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-bands bench-quality bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest bench-streams bench-reads screenshots bench-web web openapi manifests release clean
+.PHONY: help demo test test-others test-browser test-slow test-cluster check test-gpu conformance corpus chaos fuzz test-upgrade soak bench-loop bench-turn bench-elastic bench-heavy-start bench-models bench-bands bench-quality bench-jct bench-simulate bench-allocator bench-resources bench-kubernetes bench-health bench-ingest bench-streams bench-reads screenshots bench-web web openapi manifests release clean
 help:
 	@echo "make demo    watch a training job get measured, resized and verified (3 minutes)"
-	@echo "make test    run the tests"
+	@echo "make test    run the tests, all but slow ones"
+	@echo "make test-slow  run the tests that keep a whole system busy for tens of seconds (15 minutes)"
 	@echo "make test-cluster  run the Kubernetes suite on the cluster in BRAIN_TEST_KUBECONFIG"
 	@echo "make test-gpu  run the tests that need a GPU (8 minutes; PYTHON= an interpreter to use as it is, PART='forked killed')"
 	@echo "make check   run lint, types, import contracts and doctests"
@@ -55,10 +56,13 @@ test: $(READY)
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-others test-browser
 
 test-others: $(READY)
-	$(BIN)/pytest -m "not chaos and not upgrade" --ignore tests/web --numprocesses 3 --dist worksteal
+	$(BIN)/pytest -m "not slow and not chaos and not upgrade" --ignore tests/web --numprocesses 3 --dist worksteal
 
 test-browser: $(READY)
 	$(BIN)/pytest tests/web
+
+test-slow: $(READY)
+	$(BIN)/python -m benchmarks.slow_tests
 
 test-cluster: $(READY)
 	$(BIN)/python -m tests.kubernetes.real

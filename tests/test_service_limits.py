@@ -144,6 +144,7 @@ def test_a_flood_of_half_open_connections_keeps_nobody_out(tmp_path: Path) -> No
     assert "the service reached connections and closed this connection" in document["detail"]
 
 
+@pytest.mark.slow
 def test_a_flood_that_never_reads_its_answers_keeps_nobody_out(tmp_path: Path) -> None:
     with service(tmp_path, "--connections-per-address=5") as running, wires(running, 5) as flood:
         for each in flood:

@@ -214,7 +214,9 @@ def _ask(http: httpx2.Client, call: calls.Call[Any]) -> httpx2.Response:
     return http.request(call.method, call.path, params=query, content=call.body, headers=key)
 
 
-@pytest.mark.parametrize("harm", ["killed", "cancelled", "deadlock"])
+@pytest.mark.parametrize(
+    "harm", [pytest.param("killed", marks=pytest.mark.slow), "cancelled", "deadlock"]
+)
 def test_a_fault_at_any_statement_of_any_route_is_unavailable(
     api: Api, driver: Driver, harm: str
 ) -> None:

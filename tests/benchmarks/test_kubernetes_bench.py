@@ -10,6 +10,8 @@ from benchmarks.kubernetes.programs import product, server
 from tests.kubernetes.apiserver import serving
 from tests.kubernetes.scheduling import Scheduler
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_dead_operator_ends_the_benchmark_with_its_last_lines() -> None:
     with server() as api, product(api, lease_seconds=0.001) as it:

@@ -45,6 +45,7 @@ VICTIMS: dict[str, Callable[[Brain], int | None]] = {
 }
 
 
+@pytest.mark.slow
 def test_the_job_ends_as_if_nothing_had_happened(tmp_path: Path):
     kill_and_check(tmp_path, *([victim] for victim in VICTIMS), rng=random.Random(str(SEED)))
 

@@ -14,6 +14,8 @@ from brain import calls
 from tests.harness import FAST, Brain, running
 from tests.patience import Patience
 
+pytestmark = pytest.mark.slow
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "estimate.md"
 TEXT = GUIDE.read_text()
 SCRIPTS = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", TEXT, re.DOTALL))

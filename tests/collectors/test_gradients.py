@@ -128,6 +128,7 @@ def norms(workers: Sequence[Worker]) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cold", [False, True])
 def test_two_workers_under_ddp_tell_the_true_noise_scale(tmp_path: Path, cold: bool) -> None:
     workers = trained(tmp_path, PLAIN, cold=cold)
@@ -423,6 +424,7 @@ for index, (x,) in enumerate(data(accumulation=2)):
     assert read(trained(tmp_path, script, size=1))
 
 
+@pytest.mark.slow
 def test_a_compiled_network_is_read_and_not_compiled_again(tmp_path: Path) -> None:
     script = """
 import warnings; warnings.simplefilter("ignore")

@@ -144,7 +144,7 @@ def test_two_loaders_side_by_side_are_training(tmp_path: Path) -> None:
         assert {window.phase for window in job.windows} == {"warmup", "training"}
 
 
-@pytest.mark.parametrize("how", ["fork", "spawn"])
+@pytest.mark.parametrize("how", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_of_a_loader_observe_nothing(tmp_path: Path, how: str) -> None:
     script = f"""
 import warnings; warnings.simplefilter("ignore")

@@ -100,6 +100,7 @@ def test_memory_is_edited_while_it_trains_and_the_kernel_has_it_and_it_is_verifi
     brain.until("its group is removed", 60, job, lambda _: not where.exists())
 
 
+@pytest.mark.slow
 def test_cpu_that_is_too_little_for_its_bursts_is_rolled_back(brain: Brain):
     job = brain.submit(
         "bursts.py",
@@ -144,6 +145,7 @@ def test_cpu_that_is_too_little_for_its_bursts_is_rolled_back(brain: Brain):
     assert brain.finished(job).job.state == "Cancelled"
 
 
+@pytest.mark.slow
 def test_loaders_of_a_script_that_asks_grow_with_the_cpus_of_a_plan(brain: Brain):
     job = brain.submit("loads.py", name="loads", replicas={"min": 1, "max": 1})
     said = brain.work("loads") / "loaders"

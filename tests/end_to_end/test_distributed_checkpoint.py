@@ -7,6 +7,8 @@ from brain.types.world import World
 from brain.views import JobDetail, ResizeRequest
 from tests.harness import Brain, running
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch")
 
 

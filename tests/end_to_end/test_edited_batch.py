@@ -9,6 +9,8 @@ from brain.types.plan import PlanState
 from tests.end_to_end.needs import command
 from tests.harness import FAST, Brain, running
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def brain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brain]:

@@ -13,6 +13,8 @@ from tests.end_to_end.test_loop import of_size
 from tests.harness import Brain, running
 from tests.serving import eventually
 
+pytestmark = pytest.mark.slow
+
 #: Longer than a lease, than the 10 s that replicas had once, and than scalers waited.
 SECONDS = 16
 

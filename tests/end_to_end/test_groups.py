@@ -14,6 +14,8 @@ from brain.types.plan import PlanState
 from brain.views import JobDetail
 from tests.harness import SCRIPTS, Brain, running
 
+pytestmark = pytest.mark.slow
+
 #: Two replicas of two processes, and one of three. They import torch within their CPU quotas; below
 #: 0.25 CPUs the script starves, and Brain plans more CPU instead of the hold that the test expects.
 DOCUMENT = f"""\

@@ -20,6 +20,8 @@ from tests.end_to_end.needs import MIB, command, permitted, restart
 from tests.end_to_end.test_amounts import judged
 from tests.harness import FAST, Brain, running
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def brain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brain]:

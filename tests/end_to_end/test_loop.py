@@ -95,6 +95,7 @@ def test_a_job_is_measured_resized_and_the_promise_is_kept(brain: Brain):
     close_the_loop(brain)
 
 
+@pytest.mark.slow
 def test_the_same_on_postgresql(postgresql: Server, tmp_path: Path):
     with postgresql.database() as name:
         url = postgresql.url(name)
@@ -102,6 +103,7 @@ def test_the_same_on_postgresql(postgresql: Server, tmp_path: Path):
             close_the_loop(brain)
 
 
+@pytest.mark.slow
 def test_a_person_resizes_up_and_down_without_a_step_made_twice(brain: Brain):
     job = brain.submit(*ENDLESS, name="by-hand", replicas={"min": 1, "max": 2})
     brain.saved(job)
@@ -114,6 +116,7 @@ def test_a_person_resizes_up_and_down_without_a_step_made_twice(brain: Brain):
     finished(brain, job, "by-hand")
 
 
+@pytest.mark.slow
 def test_a_promise_not_kept_is_rolled_back(brain: Brain):
     job = brain.submit(
         "counted.py",
@@ -132,6 +135,7 @@ def test_a_promise_not_kept_is_rolled_back(brain: Brain):
     assert brain.finished(job).job.state == "Cancelled"
 
 
+@pytest.mark.slow
 def test_the_noise_of_gradients_is_measured_in_a_script_that_nobody_changed(brain: Brain):
     job = brain.submit("noisy.py", "100000", name="noisy", replicas={"min": 2, "max": 2, "unit": 2})
 
@@ -169,6 +173,7 @@ def test_a_script_without_checkpoints_is_held_and_the_hold_says_what_it_would_lo
     brain.finished(job)
 
 
+@pytest.mark.slow
 def test_a_change_whose_world_ignores_the_checkpoint_is_undone(brain: Brain):
     job = brain.submit(
         "counted.py",
@@ -195,6 +200,7 @@ def test_a_change_whose_world_ignores_the_checkpoint_is_undone(brain: Brain):
     brain.finished(job)
 
 
+@pytest.mark.slow
 def test_a_suspended_job_frees_the_node_and_goes_on_from_its_checkpoint(brain: Brain):
     job = brain.submit(*ENDLESS, name="paused")
     brain.saved(job)

@@ -74,15 +74,18 @@ def test_a_script_for_one_process_grows_once_is_taken_back_and_told(brain: Brain
     brain.finished(job)
 
 
+@pytest.mark.slow
 def test_replicas_that_are_meant_to_be_independent_add_up(brain: Brain):
     kept(brain, brain.submit("grouped.py", name="sweep", independent=True, **AUTO))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["torch", "shards"])
 def test_a_job_of_several_still_grows(brain: Brain, by: str):
     kept(brain, brain.submit("grouped.py", f"--by={by}", name=by, **AUTO))
 
 
+@pytest.mark.slow
 def test_a_script_of_accelerate_still_grows(brain: Brain):
     pytest.importorskip("accelerate", reason="accelerate is not installed here")
     kept(brain, brain.submit("grouped.py", "--by=accelerate", name="accelerate", **AUTO))
@@ -92,6 +95,7 @@ def test_a_script_of_accelerate_still_grows(brain: Brain):
 _CORPUS = os.path.expanduser("~/.cache/elastic-brain/corpus/huggingface-*/bin/python")
 
 
+@pytest.mark.slow
 def test_a_script_of_transformers_trainer_still_grows(brain: Brain):
     pythons = sorted(glob.glob(_CORPUS), key=os.path.getmtime)
     if not pythons:

@@ -13,6 +13,7 @@ from tests.harness import running
 from tests.network_files import mounted
 
 
+@pytest.mark.slow
 def test_a_home_on_a_network_file_system_serves_as_any_other() -> None:
     with mounted() as home, running(home / "state", "--slots=2") as brain:
         job = brain.submit("counted.py", "--steps=1000000")
@@ -52,6 +53,7 @@ os.write(1, f"trained {dist.get_rank()} {os.getuid()}\\n".encode())
 """
 
 
+@pytest.mark.slow
 def test_two_people_train_on_one_machine_at_a_time(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     if os.getuid() or shutil.which("setpriv") is None:

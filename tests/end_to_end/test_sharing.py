@@ -43,6 +43,7 @@ def undisturbed(brain: Brain, name: str, steps: int) -> bool:
     return bool(torch.equal(used, alone))
 
 
+@pytest.mark.slow
 def test_a_job_makes_room_for_one_that_comes_and_has_it_back_when_that_ends(brain: Brain) -> None:
     bounds = {"min": 1, "max": 2}
     first = brain.submit("counted.py", "--steps=100000", name="first", replicas=bounds, **SHARED)

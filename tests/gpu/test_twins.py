@@ -41,7 +41,9 @@ def test_lines_are_found_by_the_words_that_they_begin_with() -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", ["groups", "elastic-checkpoint"])
+@pytest.mark.parametrize(
+    "name", ["groups", pytest.param("elastic-checkpoint", marks=pytest.mark.slow)]
+)
 def test_a_part_proves_on_the_cpu_what_it_can(name: str) -> None:
     said = gpu("--twin", name)
     assert said.returncode == 0, said.stdout

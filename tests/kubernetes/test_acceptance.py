@@ -28,6 +28,8 @@ from tests.kubernetes.real import Ground, ground
 from tests.kubernetes.scheduling import Scheduler
 from tests.patience import Patience
 
+pytestmark = pytest.mark.slow
+
 GROUP = "elastic.iml.github.io"
 NAMESPACE, NAME = namespace("dlrover"), "torch-mnist-single-job-testing-1"
 SCRIPT = Path(__file__).parents[1] / "scripts" / "digits_until.py"

@@ -15,6 +15,8 @@ from tests.kubernetes.test_acceptance import (
     rights,
 )
 
+pytestmark = pytest.mark.slow
+
 _STEP = re.compile(r"^step (\d+)  loss", re.MULTILINE)
 
 

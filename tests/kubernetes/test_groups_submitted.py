@@ -15,6 +15,7 @@ from tests.kubernetes.test_acceptance import GROUP, NAMESPACE, Cluster, cluster
 from tests.kubernetes.test_submitting import POOL
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(bool(real_kubeconfig()), reason="needs nodes of two made-up types"),
 ]

@@ -418,6 +418,7 @@ def test_a_jobset_of_the_guide_is_resized_by_a_person(server: Server, tmp_path: 
     assert (spec["parallelism"], spec["completions"]) == (3, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_jobset_suspended_during_a_plan_is_suspended_in_brain_and_resumes_at_the_plans_size(
     nodes: tuple[Server, FakeKubelet], tmp_path: Path
@@ -444,6 +445,7 @@ def test_a_jobset_suspended_during_a_plan_is_suspended_in_brain_and_resumes_at_t
     assert (still, view.failures, view.replicas) == (True, 0, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_jobset_in_a_queue_is_suspended_and_resumed_by_kueue_alone(
     server: Server, tmp_path: Path
@@ -464,6 +466,7 @@ def test_a_jobset_in_a_queue_is_suspended_and_resumed_by_kueue_alone(
     assert (still, view.failures, view.replicas) == (True, 0, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_jobset_that_was_suspended_in_brain_is_resumed_by_kubectl(server: Server, tmp_path: Path):
     with researching(server, tmp_path / "home", GUIDE) as it:

@@ -18,6 +18,7 @@ from tests.kubernetes.test_acceptance import NAMESPACE, Cluster, cluster, rights
 from tests.scripts.beating import BEAT
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl"),
     pytest.mark.timeout(900),
 ]

@@ -9,6 +9,8 @@ import yaml
 from tests.kubernetes import jobs
 from tests.kubernetes.test_acceptance import NAMESPACE, Cluster, cluster, rights
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parents[1] / "scripts" / "counted.py"
 #: Longer than a lease, and than the kubelet's own 30 s leave beside a wait for a safe point.
 SECONDS = 16

@@ -17,6 +17,7 @@ from tests.kubernetes.test_acceptance import GROUP, NAMESPACE, Cluster, cluster
 from tests.kubernetes.test_submitting import POOL, state
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(bool(real_kubeconfig()), reason="needs nodes of ours for a document's pods"),
 ]

@@ -104,6 +104,7 @@ def state(it: Cluster, name: str = "digits") -> str:
     return str(json.loads(it.says("job", name, "-o", "json"))["job"]["state"])
 
 
+@pytest.mark.slow
 def test_a_submitted_job_is_trained_resized_suspended_read_and_cancelled(
     it: Cluster, tmp_path: Path
 ) -> None:
@@ -267,6 +268,7 @@ def serving(directory: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_an_object_with_parameter_servers_is_served_resized_and_ended_by_its_chief(
     it: Cluster, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from tests.kubernetes.clusters import here
 from tests.kubernetes.test_acceptance import NAMESPACE, SCRIPT, Cluster, cluster, rights
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl"),
 ]

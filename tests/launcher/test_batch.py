@@ -95,6 +95,7 @@ def test_a_running_script_is_told_another_batch_and_its_world_goes_on(tmp_path: 
     assert it.brain.told(WorldEvent.FINISHED).epoch == 1
 
 
+@pytest.mark.slow
 def test_a_newcomer_begins_with_the_batch_that_brain_chose(tmp_path: Path):
     wish = BatchWish(global_size=16, local_most=16)
     first = "from launcher.batch import Batch\nprint('batch', Batch(5).local, flush=True)\n"

@@ -151,6 +151,7 @@ def test_brain_off_is_plain_torchrun_without_probe_lease_and_fork(tmp_path: Path
     assert said in ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("off", ["0", ""])
 def test_brain_off_may_say_no(tmp_path: Path, off: str) -> None:
     ran = brain_run(tmp_path, a_script(tmp_path, PLACE), environment={"BRAIN_OFF": off})

@@ -27,9 +27,19 @@ NEED_NO_TORCH = {
     *("raised", "ended by SIGTERM", "recorded", "one of two recorded", "failed twice"),
     *("launcher hung up", "launcher terminated, workers save", "a thread exits"),
 }
+#: Several seconds of a processor each: several starts with torch, or several agents.
+SLOW = {
+    *("libraries with a past", "libraries with a past, known", "settings before the import"),
+    *("static, two nodes train", "c10d, two nodes of three workers", "chance that is seeded"),
+    *("launcher terminated, workers save", "failed twice", "interpreter, then other acts"),
+    *("threads after a step", "warnings", "a thread exits", "one of two recorded"),
+}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CASES],
+)
 def test_a_worker_cannot_tell_brain_run_from_torchrun(name: str) -> None:
     flags = NOTHING_AHEAD if name in NEED_NO_TORCH else []
     seen = observe([sys.executable, "-m", "launcher.cli", *flags], CASES[name])

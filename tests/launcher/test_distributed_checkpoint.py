@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 RECIPE = Path(__file__).parent.parent / "scripts" / "official_recipe.py"
 
 
-@pytest.mark.parametrize("how", ["save", "async_save"])
+@pytest.mark.parametrize("how", [pytest.param("save", marks=pytest.mark.slow), "async_save"])
 def test_a_planned_change_of_the_official_recipe_loses_no_step(tmp_path: Path, how: str) -> None:
     with job(tmp_path, how, first=desired(1), script=RECIPE.read_text()) as it:
         it.start()

@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from brain.types.job import Checkpoint, Intent
 from brain.types.world import Cause, ReplicaExit, WorldEvent
 from tests.launcher.elastic import ElasticJob, desired, job, steps_of
@@ -71,6 +73,7 @@ def test_a_job_grows_and_shrinks_at_safe_points_and_redoes_no_step(tmp_path: Pat
     assert not list(it.work.glob(".brain-pin-*"))
 
 
+@pytest.mark.slow
 def test_a_killed_coordinator_is_succeeded_and_one_that_leaves_with_notice_costs_no_step(
     tmp_path: Path,
 ) -> None:
@@ -113,6 +116,7 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint(tmp_path: Path) ->
     assert it.checkpoint() == undisturbed()
 
 
+@pytest.mark.slow
 def test_a_world_that_does_not_load_its_checkpoint_is_undone(tmp_path: Path) -> None:
     with job(tmp_path, "--no-load", *LONG, first=desired(1)) as it:
         it.begin(1)
@@ -125,6 +129,7 @@ def test_a_world_that_does_not_load_its_checkpoint_is_undone(tmp_path: Path) -> 
     assert (len(back.members), back.cause, back.generation) == (1, Cause.REVERT, 0)
 
 
+@pytest.mark.slow
 def test_a_job_without_checkpoints_is_not_resized(tmp_path: Path) -> None:
     with job(tmp_path, "--no-save", *LONG, first=desired(1)) as it:
         it.start()
@@ -182,6 +187,7 @@ SAVES_ON_SIGNAL = SAVES_WHEN_ASKED.replace("SIGTERM", "SIGUSR1").replace(
 )
 
 
+@pytest.mark.slow
 def test_a_job_makes_its_own_safe_point_by_the_signal_that_it_declared(tmp_path: Path) -> None:
     with job(tmp_path, first=desired(1), script=SAVES_ON_SIGNAL) as it:
         it.declares = Checkpoint(signal="SIGUSR1")
@@ -199,6 +205,7 @@ def test_a_job_makes_its_own_safe_point_by_the_signal_that_it_declared(tmp_path:
     }
 
 
+@pytest.mark.slow
 def test_what_a_script_saves_when_it_is_asked_to_end_is_what_the_next_world_loads(
     tmp_path: Path,
 ) -> None:

@@ -58,6 +58,7 @@ def test_commands_print_what_the_guide_shows(place: Path, command: str, says: st
     assert sorted(ran.stdout.splitlines()) == sorted(says.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_walk_through_happens(place: Path) -> None:
     pytest.importorskip("torch")

@@ -8,6 +8,8 @@ import pytest
 
 from tests.launcher.walking import environment, walk, written
 
+pytestmark = pytest.mark.slow
+
 TEXT = (Path(__file__).parents[2] / "docs" / "guides" / "elastic-api.md").read_text()
 COMMANDS = re.findall(r"```console\n\$ (.*)\n((?:.*\n)*?)```", TEXT)
 

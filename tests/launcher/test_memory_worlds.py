@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from brain.types.job import Checkpoint, Intent
 from brain.types.world import MemoryCheckpoint, WorldEvent
 from launcher.values.ram_checkpoint.links import SHARED
@@ -55,6 +57,7 @@ def brain_run(script: str, directory: Path, *flags: str, **environment: str) -> 
     return ran.stdout
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_goes_on_from_memory_and_ends_on_storage(tmp_path: Path) -> None:
     said = brain_run(UNMODIFIED, tmp_path, "--memory-checkpoint")
     names = sorted(name for name in os.listdir(tmp_path) if name not in ("home", "train.py"))
@@ -77,6 +80,7 @@ def test_a_script_with_two_lines_of_ours_needs_no_flag(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint" / "step-10.pt").exists()
 
 
+@pytest.mark.slow
 def test_what_was_to_stay_in_memory_is_on_storage_before_a_failed_world_starts_anew(
     tmp_path: Path,
 ) -> None:

@@ -46,7 +46,12 @@ def program(name: str) -> str:
 
 @pytest.mark.parametrize(
     ("flags", "before"),
-    [((), ""), ((), TORCH), (("--preload=none",), ""), (("--memory-checkpoint",), TORCH)],
+    [
+        ((), ""),
+        pytest.param((), TORCH, marks=pytest.mark.slow),
+        (("--preload=none",), ""),
+        pytest.param(("--memory-checkpoint",), TORCH, marks=pytest.mark.slow),
+    ],
     ids=["forked", "torch", "started", "memory checkpoint"],
 )
 def test_a_script_runs_and_finds_its_own(
@@ -94,6 +99,7 @@ def test_files_named_as_modules_of_python_come_after_those(tmp_path: Path) -> No
     assert (run.returncode, run.stdout) == (0, "trained\n"), run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["brain", "c10d"])
 def test_torchrun_is_not_warned(backend: str, project: Path) -> None:
     pytest.importorskip("torch")

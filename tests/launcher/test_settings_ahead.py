@@ -52,7 +52,9 @@ def runs(
     return sorted(printed(directory).splitlines(), key=lambda line: not line.startswith("brain:"))
 
 
-@pytest.mark.parametrize("torch", [_LIGHT, {}], ids=["light", "real"])
+@pytest.mark.parametrize(
+    "torch", [_LIGHT, pytest.param({}, marks=pytest.mark.slow)], ids=["light", "real"]
+)
 def test_a_setting_before_the_import_counts_and_is_known_the_next_time(
     torch: Mapping[str, str], tmp_path: Path
 ) -> None:

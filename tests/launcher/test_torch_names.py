@@ -88,6 +88,7 @@ def lines_of_ours(ended: "subprocess.CompletedProcess[str]") -> list[str]:
 
 
 # As many more are parked, and import torch.
+@pytest.mark.slow
 @pytest.mark.parametrize(("preload", "processes"), [("learned", 2), ("parked", 1)])
 def test_workers_start_plain_and_train_without_a_name_that_forks_need(
     preload: str, processes: int, tmp_path: Path

@@ -127,6 +127,7 @@ def torchruns(directory: Path, *options: str, script: str = SCRIPT) -> Iterator[
                 os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_an_agent_joins_one_leaves_with_notice_and_one_is_killed(tmp_path: Path) -> None:
     with torchruns(tmp_path, "--nnodes=1:3", "--max-restarts=3", script=UNDER_DDP) as job:
         first = job.start()
@@ -152,6 +153,7 @@ def test_an_agent_joins_one_leaves_with_notice_and_one_is_killed(tmp_path: Path)
         assert job.all[1].returncode not in (0, None)
 
 
+@pytest.mark.slow
 def test_units_run_and_ranks_of_two_processes_each_follow_the_topology(tmp_path: Path) -> None:
     conf = "--rdzv-conf=unit=2"
     with torchruns(tmp_path, "--nnodes=4:4", conf, "--nproc-per-node=2") as job:
@@ -169,6 +171,7 @@ def test_units_run_and_ranks_of_two_processes_each_follow_the_topology(tmp_path:
         assert job.enough() == [0, 0, 0, 0]
 
 
+@pytest.mark.slow
 def test_joining_works_with_a_store_for_workers_alone(tmp_path: Path) -> None:
     with torchruns(tmp_path, "--nnodes=1:2", "--max-restarts=3") as job:
         for at in range(2):

@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from launcher.workers.processes.process import free_port
 from tests.launcher.elastic import eventually
+
+pytestmark = pytest.mark.slow
 
 #: Notes that it begins and its hundredth step, saves often, and never loads.
 TRAIN = """

@@ -367,6 +367,7 @@ def test_memory_that_servers_nearly_fill_is_raised_for_them_alone():
     assert plan.target.of("worker") == plan.current.of("worker")
 
 
+@pytest.mark.slow
 def test_cpu_of_workers_falls_once_servers_hold_them_up_no_longer():
     two = Resources(cpu_millis=2000)
     here = training(

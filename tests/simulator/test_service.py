@@ -117,6 +117,7 @@ def test_declared_steps_are_those_that_the_work_takes():
     assert document_of(run, OptimizeMode.CLUSTER, {"gpu": 256}).steps == steps_of(run)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_order_of_sets_changes_nothing(tmp_path: Path):
     """Hashes of strings differ from process to process."""

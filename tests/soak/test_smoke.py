@@ -6,6 +6,8 @@ import pytest
 
 from tests.soak import changes, starts, storm
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(240)
 def test_a_storm_of_twenty_seconds(tmp_path: Path) -> None:

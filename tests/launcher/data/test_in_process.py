@@ -13,6 +13,8 @@ from brain.types.world import ReplicaExit
 from launcher.data.ledger import ShardLedger, ShardTerms
 from tests.launcher.elastic import desired, job
 
+pytestmark = pytest.mark.slow
+
 #: For everything, on a machine that is busy with many others.
 PATIENCE_SECONDS = 200.0
 EXAMPLES, EPOCHS = 300, 2

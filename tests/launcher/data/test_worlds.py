@@ -7,6 +7,8 @@ import pytest
 from brain.types.world import ReplicaExit, WorldEvent
 from tests.launcher.elastic import desired, eventually, job
 
+pytestmark = pytest.mark.slow
+
 #: For one thing on a machine that is busy with many others.
 PATIENCE_SECONDS = 100.0
 EXAMPLES, EPOCHS = 200, 2

@@ -9,6 +9,8 @@ from brain.types.batch import BatchWish
 from brain.types.world import ReplicaExit
 from tests.launcher.elastic import ElasticJob, desired, eventually, job
 
+pytestmark = pytest.mark.slow
+
 #: For everything, on a machine that is busy with many others.
 PATIENCE_SECONDS = 200.0
 SCRIPT = """

@@ -47,6 +47,7 @@ def same_everywhere(stage: Stage) -> None:
         torch.testing.assert_close(values(next(iter(by_step[step]))), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_process_that_leaves_has_the_grace_to_save(tmp_path: Path) -> None:
     with staged(tmp_path, 2) as stage:

@@ -35,6 +35,7 @@ def _after_one_run() -> Fleet:
     return fleet
 
 
+@pytest.mark.slow
 def test_a_second_run_begins_at_the_size_that_its_pool_makes_of_the_first():
     fleet = after_one_run()
     again(fleet)
@@ -102,6 +103,7 @@ def test_a_second_run_that_waits_loses_its_place_to_nobody_who_would_keep_it():
     assert fleet.size("low") == 0
 
 
+@pytest.mark.slow
 def test_nobody_is_stopped_for_a_second_run_to_begin_larger():
     fleet = after_one_run()
     fleet.memo = Memo(POOL)
@@ -117,6 +119,7 @@ def test_nobody_is_stopped_for_a_second_run_to_begin_larger():
     assert fleet.size("tuesday") == 4
 
 
+@pytest.mark.slow
 def test_runs_on_another_kind_of_accelerator_choose_no_first_size():
     fleet = Fleet({"a": 8, "b": 8}, kinds={"a": "A100", "b": "V100"})
     each, bounds = Resources(cpu_millis=1000, memory_bytes=2**20, gpus=1), Bounds(min=1, max=8)
@@ -212,6 +215,7 @@ def test_other_numbers_in_its_arguments_are_the_same_script():
     assert "measured by 1 earlier run (monday)" in basis(fleet, "tuesday")
 
 
+@pytest.mark.slow
 def test_a_run_hears_what_a_later_run_measures_while_both_go_on():
     fleet = after_one_run()
     again(fleet)
