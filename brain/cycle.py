@@ -402,10 +402,7 @@ def decide(
     if changed := estimates.restart(tx, job, situation, settings=settings, now=now):
         memo.wrote(tx, changed)
         situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room, uses=uses)
-    decision = recommend(situation)
-    while not lifecycle.fits(tx, job, decision.target, room=memo.room):
-        situation = situation.with_lower_raises()
-        decision = recommend(situation)
+    situation, decision = lifecycle.choose(tx, situation, memo.room)
     proposal = situation.active
     if proposal and lifecycle.outdated(proposal, situation.measured, settings):
         anew = recommend(replace(situation, active=None))

@@ -12,7 +12,7 @@ from brain.estimates.usage import used_of
 from brain.models.fitting import Point
 from brain.types.advice import AmountAdvice, ResourceAdvice
 from brain.types.allocation import Allocation, Bounds
-from brain.types.job import ApprovalPolicy, JobId, JobState, PolicyMode
+from brain.types.job import ApprovalPolicy, JobId, JobState, PolicyMode, ResourceLimits
 from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.resources import Resources
 from brain.types.roles import RoleSize
@@ -26,9 +26,9 @@ RESERVED = Resources(cpu_millis=1000, memory_bytes=int(1.05 * GIB))
 AMPLE = Resources(cpu_millis=1000, memory_bytes=4 * GIB)
 
 
-def training(mode: PolicyMode, reserved: Resources = RESERVED) -> Laptop:
+def training(mode: PolicyMode, reserved: Resources = RESERVED, **document: Any) -> Laptop:
     """A job of one size, whose scaler says what its replica reserves."""
-    fixed = {"replicas": Bounds(min=1, max=1), "policy": ApprovalPolicy(mode=mode)}
+    fixed = {"replicas": Bounds(min=1, max=1), "policy": ApprovalPolicy(mode=mode), **document}
     here = Laptop(scaling_by(0.9), resources=reserved, **fixed).start()
     here.observe(builders.replica(resources=reserved))
     return here
@@ -201,6 +201,13 @@ def test_advice_that_no_scaler_carries_out_is_given_up_and_the_job_goes_on():
     assert advice.state is PlanState.FAILED
     assert "not every replica" in advice.outcome.detail
     assert here.job.state is JobState.RUNNING
+
+
+def test_memory_that_is_nearly_full_is_raised_no_further_than_the_jobs_limits():
+    most = int(1.1 * GIB)
+    here = training(PolicyMode.AUTO, resource_limits=ResourceLimits(memory_bytes=most))
+    read(here, 900, job_cpu_millis=300, job_memory_bytes=GIB)
+    assert {plan.target.resources.memory_bytes for plan in of_amounts(here)} == {most}
 
 
 def throttled(here: Laptop, minutes: int, *, waits: bool) -> None:

@@ -144,10 +144,14 @@ def test_names_in_the_environment_are_the_users_own():
         ({"resources": {"cpu": 4}}, "resources.cpu", "did you mean resources.cpuMillis?"),
         ({"resources": {"mem": 4}}, "resources.mem", "did you mean resources.memoryBytes?"),
         ({"resources": {"gpu": 4}}, "resources.gpu", "did you mean resources.gpus?"),
-        ({"cpu": 4}, "cpu", "did you mean resources.cpuMillis?"),
+        ({"cpu": 4}, "cpu", "did you mean resources.cpuMillis or resourceLimits.cpuMillis?"),
         ({"max": 4}, "max", "did you mean replicas.max?"),
         ({"mode": "auto"}, "mode", "did you mean policy.mode?"),
-        ({"memory": 1}, "memory", "did you mean resources.memoryBytes or checkpoint.memory?"),
+        (
+            {"memory": 1},
+            "memory",
+            "resources.memoryBytes, resourceLimits.memoryBytes or checkpoint.memory?",
+        ),
         (
             {"batch": {"local": 1}},
             "batch.local",

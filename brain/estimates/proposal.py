@@ -102,8 +102,8 @@ def _aim(
     *,
     keep_cpu: bool,
 ) -> Allocation | None:
-    """Return the allocation with as much as fits of the amounts advised for a role; None if they
-    stay, or nothing fits.
+    """Return the allocation with as much of the amounts advised for a role as fits the pool and the
+    job's resource limits; None if they stay, or nothing fits.
 
     With ``keep_cpu`` CPU is not lowered.
     """
@@ -111,6 +111,7 @@ def _aim(
     whole = proposable(reserved, found, _least(tx, job, now, role))
     if keep_cpu:
         whole = replace(whole, cpu_millis=max(whole.cpu_millis, reserved.cpu_millis))
+    whole = job.document.resource_limits.capped(current, role, whole)
     for amounts in _fractions(reserved, whole):
         aim = current.reserving(role, amounts)
         if amounts != reserved and room(tx, sized(job, aim)) >= current.replicas:

@@ -12,7 +12,7 @@ from brain.lifecycle.advising import lift_advise_only
 from brain.lifecycle.amounts import fell_short, propose_amounts, recent_use
 from brain.lifecycle.applying import apply, lapse
 from brain.lifecycle.batches import rebatch, tune, worths
-from brain.lifecycle.capacity import fits
+from brain.lifecycle.choosing import choose
 from brain.lifecycle.desired import (
     effective_mode,
     freeze_reason,
@@ -68,6 +68,7 @@ __all__ = [
     "approve",
     "begin",
     "cancel",
+    "choose",
     "clamp",
     "edit",
     "effective_mode",
@@ -75,7 +76,6 @@ __all__ = [
     "expire",
     "fail",
     "fell_short",
-    "fits",
     "forsaken",
     "freeze",
     "freeze_reason",

@@ -322,9 +322,15 @@ def sized(job: Job, size: Allocation) -> Job:
 
 
 def fitting(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -> int:
-    """Return how many replicas of ``job`` fit its pool with the amounts of ``size``, including its
-    present ones. Only the number of workers varies.
+    """Return how many replicas of ``job`` fit its pool and its resource limits with the amounts of
+    ``size``, including its present ones. Only the number of workers varies.
     """
+    most = job.document.resource_limits.most(size)
+    fits = _fitting(tx, job, size, room)
+    return fits if most is None else min(fits, most)
+
+
+def _fitting(tx: Transaction, job: Job, size: Allocation, room: Room) -> int:
     if not ranked(size.roles):
         return room(tx, sized(job, size))
     first = others(size.roles) + 1
@@ -338,11 +344,12 @@ def fitting(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -
 
 
 def fits(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -> bool:
-    """Return True if ``job`` fits the pool with the amounts of ``size``, or already has these
-    amounts.
+    """Return True if ``job`` fits the pool and its resource limits with the amounts of ``size``, or
+    already has these amounts.
     """
     same = size.amounts == standing(tx.plans.of(job.id), job)[1].amounts
-    return same or room(tx, sized(job, size)) >= size.replicas
+    allowed = job.document.resource_limits.allow(size)
+    return same or (allowed and room(tx, sized(job, size)) >= size.replicas)
 
 
 def largest(tx: Transaction, job: Job) -> int | None:

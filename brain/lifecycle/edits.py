@@ -14,7 +14,12 @@ from brain.lifecycle.desired import EMPTY, frozen, may_act, standing, wished, wi
 from brain.lifecycle.observed import ThroughputObserved, look
 from brain.lifecycle.plans import draft, inconclusive, instead, obstacle, reserving
 from brain.lifecycle.records import move_plan
-from brain.lifecycle.requests import expect_allowed, expect_unfinished, expect_workers
+from brain.lifecycle.requests import (
+    expect_allowed,
+    expect_unfinished,
+    expect_within_limits,
+    expect_workers,
+)
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.types.allocation import Allocation
@@ -60,7 +65,7 @@ def edit(
     Raises:
         BadInput: nothing was asked for, an amount is absurd, no node has as much, a replica uses
             more now, replicas hold their accelerators, the script takes no such batch, or the size
-            is beyond the bounds.
+            is beyond the bounds or the resource limits.
         Conflict: the job ended, nothing would change, or it does not fit now.
     """
     expect_unfinished(job)
@@ -81,6 +86,8 @@ def edit(
         expect_workers(asked)
     used = recent_use(tx, job, now, role or WORKER)
     _expect_sensible(cpu_millis, memory_bytes)
+    if asked.total.at_least(heading.total) != heading.total:
+        expect_within_limits(job, asked)
     _expect_a_node(tx, job, role or WORKER, asked, heading)
     _expect_more_than_used(cpu_millis, memory_bytes, used)
     for name in dict(asked.roles):

@@ -102,9 +102,10 @@ def clamp(tx: Transaction, job: Job, ahead: Allocation, replicas: int) -> tuple[
     """
     _expect_some(replicas)
     sizes = list(job.document.replicas.sizes())
-    fits = fitting(tx, job, ahead)
+    fits, most = fitting(tx, job, ahead), job.document.resource_limits.most(ahead)
     possible = [size for size in sizes if size <= fits]
     if not possible:
+        expect_within_limits(job, replace(ahead, replicas=max(sizes[0], others(ahead.roles) + 1)))
         raise Conflict(
             f"the job needs at least {count(sizes[0], 'replica')}, but {fits} fit the pool "
             f"{job.pool} now; free part of the pool, or wait"
@@ -116,7 +117,8 @@ def clamp(tx: Transaction, job: Job, ahead: Allocation, replicas: int) -> tuple[
     if not job.document.replicas.allow(replicas):
         reasons.append(f"its bounds allow {_limits(job)}")
     if size == possible[-1] and size != sizes[-1] and replicas > fits:
-        reasons.append(f"the pool has room for {fits} now")
+        room = f"the pool has room for {fits} now"
+        reasons.append(room if fits != most else f"its resourceLimits allow {fits}")
     return size, " and ".join(reasons)
 
 
@@ -134,12 +136,14 @@ def approve(
     Raises:
         VersionMismatch: the plan changed since ``version``.
         Conflict: the plan cannot be approved; ``refusal`` has the reason.
+        BadInput: the job's resource limits were lowered since, and the plan exceeds them.
     """
     _expect_version(plan, version)
     job = tx.jobs.get(plan.job)
     why_not = refusal(job, plan, settings, now) or alone(tx, plan) or overused(tx, plan, now)
     if why_not:
         raise Conflict(why_not)
+    expect_within_limits(job, plan.target)
     return begin(tx, approved(tx, plan, by, now), settings=settings, now=now)
 
 
@@ -248,6 +252,17 @@ def expect_allowed(job: Job, replicas: int) -> None:
             f"{job.document.name}; ask for {_limits(job)}, or submit the job again with other "
             "bounds",
             field="replicas",
+        )
+
+
+def expect_within_limits(job: Job, asked: Allocation) -> None:
+    """Raise BadInput for a size that reserves more than the job's resource limits."""
+    if found := job.document.resource_limits.excess(asked):
+        field, clause = found
+        raise BadInput(
+            f"{clause} of job {job.document.name}; ask for fewer replicas or smaller amounts, or "
+            f"raise {field} (on a cluster, spec.resourceLimits of its ElasticJob)",
+            field=field,
         )
 
 

@@ -81,11 +81,12 @@ def situate(
     past = () if other else earlier_runs(tx, job)
     rest = still_to_come(job, sight, worlds, elapsed=elapsed, past=past)
     served = _served(tx, job, sight, current, now)
-    least = others(current.roles)
+    least, most = others(current.roles), job.document.resource_limits.most(current)
     sizes = tuple(
         n
         for n in job.document.replicas.sizes()
-        if n == current.replicas or not least or (n > least and served is not None)
+        if n == current.replicas
+        or ((not least or (n > least and served is not None)) and (most is None or n <= most))
     )
     if sight.model is not None:
         sight.model.curve([Size(replicas=size) for size in (current.replicas, *sizes)])

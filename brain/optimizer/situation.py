@@ -297,6 +297,14 @@ class Situation:
         """Return the situation without ``sizes``; the present size always stays."""
         return self._ruled_out({size: why for size in self.sizes if size in sizes})
 
+    def without_target(self, size: int, why: str) -> "Situation":
+        """Return the situation without ``size``; for the present size, without another division of
+        its replicas into roles, so that the job stays as it is.
+        """
+        if size == self.replicas:
+            return replace(self, served=None, sizes=(size,))
+        return self.without((size,), why)
+
     def without_each(self, objection: "Objection") -> "Situation":
         """Return the situation without the sizes to which ``objection`` objects.
 

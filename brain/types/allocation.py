@@ -53,13 +53,17 @@ class Allocation:
         return {role: self.of(role) for role in (WORKER, *dict(self.roles))}
 
     @property
+    def total(self) -> Resources:
+        """Return the amounts that all replicas reserve together."""
+        beside = (self.of(role).times(size.replicas) for role, size in self.roles)
+        return sum(beside, self.resources.times(self.workers))
+
+    @property
     def each(self) -> Resources:
         """Return the average amounts of a replica, rounded down."""
         if not self.roles:
             return self.resources
-        all_of = self.resources.times(self.workers)
-        for role, size in self.roles:
-            all_of += self.of(role).times(size.replicas)
+        all_of = self.total
         return Resources(
             cpu_millis=all_of.cpu_millis // self.replicas,
             memory_bytes=all_of.memory_bytes // self.replicas,

@@ -1,6 +1,5 @@
 """The document that describes a job to train, and the checks of its fields."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from enum import StrEnum
 from brain.errors import BadInput, ImpossibleBounds
 from brain.types.allocation import Allocation, Bounds
 from brain.types.grace import GRACE_SECONDS, MOST_SECONDS
+from brain.types.limits import Budget, ResourceLimits, check_budget, check_reservation
 from brain.types.resources import Resources
 from brain.types.roles import (
     RoleSize,
@@ -104,19 +104,6 @@ class BatchBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """The most that a run may use, including its restarts; Brain chooses no size that would use
-    more.
-
-    The budget counts the GPUs of each replica, or its cores if it reserves no GPU.
-    """
-
-    accelerator_hours: float | None = None
-    #: Money, at the installation's ``accelerator_prices``.
-    cost: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Restarts:
     """The number of failures after which Brain ends a job."""
 
@@ -170,6 +157,8 @@ class JobDocument:
     groups: Mapping[str, RoleSize] = field(default_factory=dict)
     #: Amounts that each replica reserves.
     resources: Resources = UNSAID
+    #: Largest amounts that all replicas together may reserve.
+    resource_limits: ResourceLimits = ResourceLimits()
     accelerator: str | None = None
     parallelism: Parallelism = Parallelism()
     batch: BatchBounds = BatchBounds()
@@ -247,9 +236,10 @@ class JobDocument:
         if not self.command and not self.image:
             raise BadInput("command is empty; give the program to run", field="command")
         _check_process(self.command, self.environment)
-        _check_limits(self)
+        check_budget(self.budget, self.deadline, self.steps)
         _check_grace(self.checkpoint.grace_seconds)
         _check_shape(self)
+        check_reservation(self.resource_limits, self.allocation, self.sized(self.replicas.min))
         for name, value in self.environment.items():
             if isinstance(value, Secret) and (value.from_file is None) == (
                 value.from_secret is None
@@ -361,23 +351,6 @@ def _check_groups(document: JobDocument) -> None:
             "single-job beside groups",
             field="optimizeMode",
         )
-
-
-def _check_limits(document: JobDocument) -> None:
-    given: dict[str, object] = {
-        "budget.acceleratorHours": document.budget.accelerator_hours,
-        "budget.cost": document.budget.cost,
-        "deadline": document.deadline,
-    }
-    for name, limit in given.items():
-        if isinstance(limit, int | float) and not 0 < limit < math.inf:
-            raise BadInput(
-                f"{name} {limit:g} is not a limit; give more than 0, or leave it out", field=name
-            )
-        if isinstance(limit, datetime) and limit.tzinfo is None:
-            raise BadInput(f"{name} {limit.isoformat()} has no time zone; append Z", field=name)
-        if limit is not None and document.steps is None:
-            raise BadInput(f"{name} needs the length of the job; declare steps", field=name)
 
 
 def _check_grace(seconds: float | None) -> None:

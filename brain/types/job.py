@@ -16,7 +16,6 @@ from brain.types.document import (
     MOST_REPLICAS,
     ApprovalPolicy,
     BatchBounds,
-    Budget,
     Checkpoint,
     JobDocument,
     OptimizeMode,
@@ -26,6 +25,7 @@ from brain.types.document import (
     Secret,
     check_name,
 )
+from brain.types.limits import Budget, ResourceLimits
 from brain.types.resources import PoolName, Resources
 
 #: Names that this module exports: a job, and the words of its document.
@@ -47,6 +47,7 @@ __all__ = [
     "OptimizeMode",
     "Parallelism",
     "PolicyMode",
+    "ResourceLimits",
     "Restarts",
     "Secret",
     "check_name",

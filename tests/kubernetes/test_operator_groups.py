@@ -24,7 +24,7 @@ from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.clusters import here
 from tests.kubernetes.kubelet import node
-from tests.kubernetes.operating import Place, Stage, living, operating, staged, until
+from tests.kubernetes.operating import Place, Stage, living, operating, plan, staged, until
 
 ELSEWHERE = {"pool": "v100"}
 
@@ -128,6 +128,21 @@ def test_an_edit_of_a_group_beyond_the_bounds_is_refused_and_not_repeated(place:
     assert answer["groups"] == {"large": 9}
     assert "3 to 6" in answer["message"]
     assert len(place.run()) == 3
+
+
+def test_the_limits_of_a_job_count_each_group_with_its_own_amounts(place: Place):
+    made = a_job()
+    made["spec"]["resourceLimits"] = {"cpu": "5"}
+    made = place.apply(made)
+    until("three run", lambda: len(place.run()) == 3, lambda: place.status(made))
+    until("Brain knows that it trains", lambda: place.job(made).job.state == "Running")
+    edited(place, made, large=2)
+    until("it is answered", lambda: request(place, made).get("outcome") == "refused")
+    refused = request(place, made)["message"]
+    assert "4 replicas reserve 6 CPUs, but resourceLimits allow 5" in refused
+    asked = place.apply(plan(6))
+    place.says(asked, "Clamped", "True", "OutOfBounds", "its resourceLimits allow 4")
+    until("four run", lambda: len(place.run()) == 4, lambda: place.status(made))
 
 
 def test_an_edit_of_a_group_that_brain_did_not_hear_is_asked_again(

@@ -9,7 +9,7 @@ from brain.errors import BadInput, ImpossibleBounds
 from brain.types.roles import GROUP_NAME
 from scaler.kubernetes.kinds.elasticjob import ElasticJob, ReplicaSpec, ReplicaType
 from scaler.kubernetes.kinds.fields import QUEUE
-from scaler.kubernetes.kinds.quantities import quantity
+from scaler.kubernetes.kinds.quantities import is_accelerator, quantity
 from scaler.kubernetes.kinds.scaleplan import JOB_LABEL, PodMeta, ScalePlan
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -273,14 +273,18 @@ def _check_groups(job: ElasticJob, role: str, spec: ReplicaSpec) -> None:
             "them out",
             field=path,
         )
-    unlike = {
-        "spec.resourceLimits": bool(job.spec.resource_limits),
-        f"metadata.labels.{QUEUE}": QUEUE in job.metadata.labels,
-    }
-    for field in (name for name, given in unlike.items() if given):
+    if QUEUE in job.metadata.labels:
+        field = f"metadata.labels.{QUEUE}"
         raise BadInput(
             f"{field} counts replicas that are alike; leave it out beside {path}", field=field
         )
+    for name in job.spec.resource_limits:
+        if name not in ("cpu", "memory") and not is_accelerator(name):
+            raise BadInput(
+                f"spec.resourceLimits.{name} limits replicas that are alike; beside {path} limit "
+                "only cpu, memory and accelerators",
+                field=f"spec.resourceLimits.{name}",
+            )
     for name, group in spec.groups.items():
         if name == ReplicaType.WORKER or not re.fullmatch(GROUP_NAME, name):
             raise BadInput(

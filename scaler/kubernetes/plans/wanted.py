@@ -138,8 +138,10 @@ def check_served(plan: ScalePlan) -> None:
 def within_limits(asked: Wanted, job: ElasticJob) -> tuple[int, str]:
     """Return the part of a requested size that the job's ``resourceLimits`` allow, and the reason.
 
-    A job with groups has no ``resourceLimits``.
+    If the job has groups, Brain applies the limits, because it knows the present size of each.
     """
+    if job.groups:
+        return asked.replicas, ""
     limits, each = job.spec.resource_limits, needs(job.template_of().get("spec") or {})
     if asked.resources is not None:
         each |= {name: quantity(said, name) for name, said in shown(asked.resources).items()}

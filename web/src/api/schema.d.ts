@@ -1776,6 +1776,27 @@ export interface components {
             priority: number;
         };
         /**
+         * ResourceLimits
+         * @description The largest amounts that all replicas of a job together may reserve; None: no limit.
+         */
+        DocumentResourceLimits: {
+            /**
+             * Cpu Millis
+             * @default null
+             */
+            cpuMillis: number | null;
+            /**
+             * Gpus
+             * @default null
+             */
+            gpus: number | null;
+            /**
+             * Memory Bytes
+             * @default null
+             */
+            memoryBytes: number | null;
+        };
+        /**
          * Resources
          * @description An amount of CPU, memory and accelerators.
          */
@@ -2430,6 +2451,14 @@ export interface components {
              *     }
              */
             replicas: components["schemas"]["DocumentBounds"];
+            /**
+             * @default {
+             *       "cpuMillis": null,
+             *       "gpus": null,
+             *       "memoryBytes": null
+             *     }
+             */
+            resourceLimits: components["schemas"]["DocumentResourceLimits"];
             /**
              * @default {
              *       "cpuMillis": 1000,

@@ -10,7 +10,7 @@ from typing import Any
 
 from brain.errors import BadInput
 from brain.types.accelerators import Device, device_of
-from brain.types.job import JobDocument, Secret
+from brain.types.job import JobDocument, ResourceLimits, Secret
 from brain.types.resources import Resources
 from brain.types.roles import is_group, ordered
 from brain.wire import document_plain
@@ -76,6 +76,7 @@ def elastic_job(document: JobDocument, nodes: Nodes = ()) -> dict[str, Any]:
         "distributionStrategy": str(strategy),
         "optimizeMode": str(document.optimize_mode),
         "replicaSpecs": {str(ReplicaType.WORKER): worker},
+        **_limits(document.resource_limits),
         **_declared(document),
     }
     return {
@@ -116,6 +117,17 @@ def _declared(document: JobDocument) -> dict[str, Any]:
         for name in (*same.split(), "accelerator", "independent")
         if plain.get(name) != default.get(name)
     }
+
+
+def _limits(limits: ResourceLimits) -> dict[str, Any]:
+    """Return ``resourceLimits``, whose `gpu` stands for accelerators of any kind."""
+    given = {
+        "cpu": None if limits.cpu_millis is None else f"{limits.cpu_millis}m",
+        "memory": limits.memory_bytes,
+        "gpu": limits.gpus,
+    }
+    made = {name: str(amount) for name, amount in given.items() if amount is not None}
+    return {"resourceLimits": made} if made else {}
 
 
 def _without_nothing(value: object) -> object:

@@ -10,6 +10,7 @@
 | resources | what a pod reserves: requests, else limits, over all its containers |
 | accelerator | the field, else the node selector |
 | groups, roles | `groups` of the scaled role; their templates give amounts and accelerator |
+| resourceLimits | the field, less the amounts of the other roles in `replicaSpecs` |
 | optimizeMode | the field; `manual` if `autoScale` or `enableElasticScheduling` is false |
 | restarts.limit | the field, else `--max_restarts`, else 10 |
 | checkpoint.graceSeconds | the field, else `--shutdown-timeout`, else the pod's grace less 25 s |
@@ -29,7 +30,7 @@ from typing import Any
 import msgspec
 
 from brain.errors import BadInput, ImpossibleBounds
-from brain.types.allocation import Bounds
+from brain.types.allocation import Allocation, Bounds
 from brain.types.job import (
     ApprovalPolicy,
     BatchBounds,
@@ -38,10 +39,11 @@ from brain.types.job import (
     JobDocument,
     OptimizeMode,
     Parallelism,
+    ResourceLimits,
     Restarts,
 )
 from brain.types.resources import Resources
-from brain.types.roles import RoleSize, is_group
+from brain.types.roles import WORKER, RoleSize, is_group, ordered
 from scaler.kubernetes.kinds.documents.commands import Launch
 from scaler.kubernetes.kinds.documents.templates import (
     accelerator,
@@ -58,7 +60,7 @@ from scaler.kubernetes.kinds.elasticjob import (
     ReplicaType,
     Strategy,
 )
-from scaler.kubernetes.kinds.quantities import resources
+from scaler.kubernetes.kinds.quantities import is_accelerator, resources
 from scaler.kubernetes.kinds.scaleplan import ScalePlan
 
 
@@ -71,16 +73,18 @@ def job_document(job: ElasticJob) -> JobDocument:
     """
     spec, role = job.spec, job.spec.replica_specs[job.scaled]
     launch = launch_in(role.template)
+    sizes = bounds(job)
     document = JobDocument(
         name=job.metadata.name,
         project=job.metadata.namespace,
         command=command_of(role.template),
         image=main_container(role.template).get("image"),
-        replicas=bounds(job),
+        replicas=sizes,
         processes_per_replica=processes(role),
-        roles=_roles(job),
-        groups={name: each for name, each in _groups(job).items() if is_group(name)},
+        roles=_roles(job, sizes.min),
+        groups={name: each for name, each in _groups(job, sizes.min).items() if is_group(name)},
         resources=reserved(role.template),
+        resource_limits=_limits(job),
         accelerator=spec.accelerator or accelerator(role.template),
         parallelism=_same(spec.parallelism, Parallelism),
         batch=_same(spec.batch, BatchBounds),
@@ -112,20 +116,23 @@ def bounds(job: ElasticJob) -> Bounds:
         return Bounds()
     role = job.spec.replica_specs[job.scaled]
     launch, asked = launch_in(role.template), role.replicas or None
-    low, high = launch.nodes or (asked or 1, asked or _most(job) or 1)
+    low, high = launch.nodes or (asked or 1, asked or _most(job, 1) or 1)
     low = role.min_replicas or min(low, role.max_replicas or low)
     if role.min_replicas is None and role.groups and job.status.request is not None:
         # A smaller ``replicas`` is a request, which Brain clamps.
         low = max(low, len(role.groups) + 1)
     high = role.max_replicas or max(high, low)
-    high, unit = min(high, _most(job) or high), unit_of(job, role, launch)
+    most, unit = _most(job, low), unit_of(job, role, launch)
+    if not role.groups:
+        # Otherwise the largest number of replicas depends on their groups, which plans change.
+        high = min(high, most or high)
     if role.min_replicas is None:
         # 31 replicas of unit 4 run as 28, and the other 3 replicas stay warm.
         low = max(low // unit, 1) * unit
     first = -(-low // unit) * unit
-    if first > high:
+    if first > high or (most is not None and first > most):
         raise _impossible(job, low, high, unit)
-    start = max(first, min(asked or first, high) // unit * unit)
+    start = max(first, min(asked or first, high, most or high) // unit * unit)
     return Bounds(min=low, max=high, unit=unit, start=start if start != low else None)
 
 
@@ -154,10 +161,10 @@ def processes(alike: ReplicaSpec | GroupSpec) -> int:
     return 1
 
 
-def _roles(job: ElasticJob) -> dict[str, RoleSize]:
+def _roles(job: ElasticJob, least: int) -> dict[str, RoleSize]:
     """Return the roles of the document, which lack the values that every role has."""
     kind = accelerator(job.template_of())
-    found = {name: each for name, each in _groups(job).items() if not is_group(name)}
+    found = {name: each for name, each in _groups(job, least).items() if not is_group(name)}
     for name, each in found.items():
         if each.processes_per_replica == 1:
             found[name] = replace(found[name], processes_per_replica=None)
@@ -166,19 +173,32 @@ def _roles(job: ElasticJob) -> dict[str, RoleSize]:
     return found
 
 
-def _groups(job: ElasticJob) -> dict[str, RoleSize]:
+def _groups(job: ElasticJob, least: int) -> dict[str, RoleSize]:
     """Return the groups of the object, by name; those that are roles, too.
 
-    Brain keeps the numbers of replicas that a job began with. An edit is a request, and may ask for
-    more than the least size of the job has beside it.
+    Brain keeps the numbers of replicas that a job began with. Later numbers are requests, which
+    Brain may have refused, or which may ask for more than the ``least`` size has beside them. So a
+    job that has begun has the numbers of its status here, as far as its least size has room.
     """
     found = {name: _group(job, name, group) for name, group in job.groups.items()}
     if not found or job.status.request is None:
         return found
-    # A Brain that lost its database begins with as many of them as the least size has room for.
-    sizes = {name: each.replicas for name, each in found.items()}
-    fitting = clip_groups(sizes, bounds(job).min - 1)
+    present = running_sizes(job)
+    sizes = {name: present.get(name) or each.replicas for name, each in found.items()}
+    fitting = clip_groups(sizes, least - 1)
     return {name: replace(each, replicas=fitting[name]) for name, each in found.items()}
+
+
+def running_sizes(job: ElasticJob) -> dict[str, int]:
+    """Return the replicas that each group, and the rest of the scaled role, should have by the
+    object's status; empty if the job has not begun, or should have none.
+    """
+    for role in job.status.roles:
+        if role.name == job.scaled and role.desired:
+            groups = {one.name: one.desired for one in role.groups if one.name in job.groups}
+            if groups.keys() == job.groups.keys():
+                return groups | {WORKER: role.desired - sum(groups.values())}
+    return {}
 
 
 def clip_groups(sizes: Mapping[str, int], most: int) -> dict[str, int]:
@@ -208,35 +228,35 @@ def _group(job: ElasticJob, name: str, group: GroupSpec) -> RoleSize:
     )
 
 
-def _most(job: ElasticJob) -> int | None:
-    """Return the number of replicas that fits ``resourceLimits`` beside the other roles; None if
-    any does.
-    """
-    limits, most = job.spec.resource_limits, None
+def _limits(job: ElasticJob) -> ResourceLimits:
+    """Return the part of ``resourceLimits`` that the other roles leave to the scaled one."""
+    limits = job.spec.resource_limits
     if not limits:
-        return None
+        return ResourceLimits()
     others = Resources()
     for name, spec in job.spec.replica_specs.items():
         if name not in (job.scaled, ReplicaType.MASTER):
             others = others + reserved(spec.template).times(spec.replicas or 1)
+    left = resources(limits, "spec.resourceLimits") - others
+    return ResourceLimits(
+        cpu_millis=max(0, left.cpu_millis) if "cpu" in limits else None,
+        memory_bytes=max(0, left.memory_bytes) if "memory" in limits else None,
+        gpus=max(0, left.gpus) if any(map(is_accelerator, limits)) else None,
+    )
+
+
+def _most(job: ElasticJob, least: int) -> int | None:
+    """Return the number of replicas that fits ``resourceLimits`` beside the other roles and the
+    groups' own replicas; None if any does.
+    """
     one = reserved(job.spec.replica_specs[job.scaled].template)
-    given = resources(limits, "spec.resourceLimits")
-    named = {
-        "cpu_millis": "cpu" in limits,
-        "memory_bytes": "memory" in limits,
-        "gpus": any(name not in ("cpu", "memory") for name in limits),
-    }
-    for name in (name for name, is_given in named.items() if is_given):
-        need = getattr(one, name)
-        if need:
-            held = max(0, getattr(given, name) - getattr(others, name)) // need
-            most = held if most is None else min(most, held)
-    return most
+    size = Allocation(replicas=1, resources=one, roles=ordered(_groups(job, least)))
+    return _limits(job).most(size)
 
 
 def _impossible(job: ElasticJob, low: int, high: int, unit: int) -> ImpossibleBounds:
     path = f"spec.replicaSpecs.{job.scaled}"
-    most = _most(job)
+    most = _most(job, low)
     if most is not None and most < max(low, unit):
         limits = ", ".join(f"{k} {v}" for k, v in job.spec.resource_limits.items())
         return ImpossibleBounds(
