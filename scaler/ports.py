@@ -134,8 +134,9 @@ class Observed:
     named: frozenset[int] = frozenset()
     #: Resources that no replica of any job reserves.
     free: Resources = NOTHING
-    #: Most replicas that a queue of the place admits; None if the job is in no queue.
-    admitted: int | None = None
+    #: Most replicas of each group, and of each role that replicas have from their start, that a
+    #: queue of the place admits; None if the job is in no queue.
+    admitted: Mapping[str, int] | None = None
     #: Why no agent can be started at present (no token, no environment); None if one can.
     lacking: str | None = None
     #: True: nothing here changes but by an event of which the backend wakes the scaler.

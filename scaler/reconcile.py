@@ -213,16 +213,18 @@ def _grow(
         need = mean(wish) if by_rank else reserved(wish, group)
         room = need.copies_within(free + held)
         fitting = missing[group] if room is None else min(max(0, room - has), missing[group])
-        if seen.admitted is not None:
-            fitting = min(fitting, max(0, seen.admitted - len(alive) - started))
+        here = sum(seen.kind(replica) == group for replica in alive)
+        quota = None if seen.admitted is None else seen.admitted.get(group, 0)
+        if quota is not None:
+            fitting = min(fitting, max(0, quota - here))
         first = seen.next_id + started
         for replica in range(first, first + fitting):
             yield Start(replica, wish.wish.generation, group)
         started += fitting
         free = free - need.times(fitting)
-        here = len(alive) + started
-        if seen.admitted is not None and here >= seen.admitted and fitting < missing[group]:
-            yield Wait(f"the job's queue admits {seen.admitted} of {target(wish)} replicas")
+        if quota is not None and here + fitting >= quota and fitting < missing[group]:
+            wished = targets(wish, seen)[group]
+            yield Wait(f"the job's queue admits {quota} of {wished} replicas{_of(group)}")
         elif fitting < missing[group]:
             yield Wait(_no_room(wish, seen, group, missing[group] - fitting, need, free))
 
@@ -230,12 +232,16 @@ def _grow(
 def _no_room(
     wish: DesiredJob, seen: Observed, group: str, count: int, need: Resources, free: Resources
 ) -> str:
-    kind, wished = "group" if is_group(group) else "role", targets(wish, seen)[group]
-    of = "" if group == WORKER else f" of {kind} {group}"
+    wished = targets(wish, seen)[group]
     return (
-        f"{count} of {wished} replicas{of} wait for room: each needs {_said(need)}, and "
+        f"{count} of {wished} replicas{_of(group)} wait for room: each needs {_said(need)}, and "
         f"{_said(free)} are free"
     )
+
+
+def _of(group: str) -> str:
+    kind = "group" if is_group(group) else "role"
+    return "" if group == WORKER else f" of {kind} {group}"
 
 
 def _shrink(

@@ -32,7 +32,6 @@ from scaler.kubernetes.kinds.documents import (
     plan_unserved,
     unserved,
 )
-from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
 from tests.kubernetes.clusters import namespace
 from tests.kubernetes.jobs import Object, job, main_of, plan, seed
@@ -444,11 +443,6 @@ UNLIKE: dict[str, tuple[Object, str, str]] = {
         _unlike("spec/resourceLimits", {"ephemeral-storage": "8Gi"}),
         "spec.resourceLimits.ephemeral-storage",
         "limit only cpu, memory and accelerators",
-    ),
-    "a queue": (
-        _unlike("metadata/labels", {QUEUE: "team"}),
-        f"metadata.labels.{QUEUE}",
-        "leave it out beside spec.replicaSpecs.worker.groups",
     ),
     "parameter servers": (
         _unlike("spec/distributionStrategy", "ParameterServerStrategy"),

@@ -1,5 +1,6 @@
 """ElasticJobs in queues of Kueue, on the real CRD of its Workloads; Kueue itself is played."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import yaml
 from brain import calls
 from brain.errors import Unavailable
 from brain.types.job import Intent, JobState
+from brain.views import JobEdit
 from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.operator.jobs import JOB
-from scaler.kubernetes.pods.identity import INJECT
+from scaler.kubernetes.pods.identity import INJECT, group_of
 from scaler.kubernetes.pods.quota import WORKLOAD
 from scaler.kubernetes.runtime.cluster import Denied, Invalid
 from tests.kubernetes import jobs
@@ -256,6 +258,64 @@ def test_a_job_that_ended_or_was_suspended_holds_no_quota(place: Place, kueue: P
 
     until("Kueue knows", finished, lambda: kueue.workloads(place.namespace))
     assert place.job(made).job.state is JobState.CANCELLED
+
+
+def mixed(large: int = 1, **worker: Any) -> Json:
+    """A job in the queue with ``large`` replicas of two CPUs beside replicas of one."""
+    made = queued(**{"replicas": 2 + large, "minReplicas": 3, "maxReplicas": 6, **worker})
+    own = queued()
+    jobs.main_of(own)["resources"]["requests"]["cpu"] = "2"
+    template = own["spec"]["replicaSpecs"]["worker"]["template"]
+    group = {"replicas": large, "processesPerReplica": 2, "template": template}
+    made["spec"]["replicaSpecs"]["worker"]["groups"] = {"large": group}
+    return made
+
+
+def of_groups(place: Place) -> Counter[str]:
+    return Counter(group_of(pod) for pod in place.pods().values())
+
+
+def test_each_group_of_a_job_is_a_pod_set_whose_growth_waits_for_its_own_quota(
+    place: Place, kueue: PlayedKueue
+):
+    kueue.quota = 3
+    made = place.apply(mixed())
+    place.says(made, "Admitted", "False", "WaitsInQueue", "1 more needed")
+    waiting = dict(place.pods())
+    kueue.quota = 5
+    runs(place, made, 3)
+    (workload,) = kueue.workloads(place.namespace).values()
+    sets = [(one["name"], one["count"]) for one in workload["spec"]["podSets"]]
+    assert (waiting, sets) == ({}, [("worker", 2), ("large", 1)])
+
+    place.apply(mixed(large=2))
+    place.says(made, "Admitted", "False", "WaitsForQuota", "3 of 4 replicas: insufficient")
+    assert of_groups(place) == {"worker": 2, "large": 1}
+    kueue.quota = 6
+    until("both run", lambda: of_groups(place) == {"worker": 2, "large": 2}, place.pods)
+    place.says(made, "Admitted", "True", "QuotaReserved", "research: 4 replicas")
+    (asked,) = kueue.workloads(place.namespace)["1"]["spec"]["podSets"]
+    assert (asked["name"], asked["count"]) == ("large", 1)
+
+
+def test_a_unit_of_a_group_that_is_evicted_leaves_the_other_groups_alone(
+    place: Place, kueue: PlayedKueue
+):
+    kueue.quota = 7
+    made = place.apply(mixed())
+    runs(place, made, 3)
+    place.apply(mixed(large=2))
+    runs(place, made, 4)
+    with place.api.client() as client:
+        client.send(calls.edit(made["metadata"]["uid"], JobEdit(role="worker", replicas=3)))
+    runs(place, made, 5)
+    found = kueue.workloads(place.namespace)
+    number = next(n for n, one in found.items() if one["spec"]["podSets"][0]["name"] == "large")
+    kueue.quota = 5
+    kueue.evict(found[number], "Preempted", "Preempted by a workload")
+    until("it is gone", lambda: of_groups(place) == {"worker": 3, "large": 1}, place.pods)
+    until("it is given up", lambda: len(kueue.workloads(place.namespace)) == 2)
+    place.says(made, "Admitted", "True", "QuotaReserved", "4 replicas")
 
 
 def test_without_kueue_the_label_is_told_as_not_served(tmp_path: Path):

@@ -263,7 +263,7 @@ def test_one_quick_death_is_healed_at_once():
 
 
 def test_no_more_start_than_a_queue_admits():
-    heals = replace(seen(replica(0)), admitted=2)
+    heals = replace(seen(replica(0)), admitted={"worker": 2})
 
     assert decide(order(wish(3)), heals, NOW) == (
         Start(1, 0),
@@ -406,6 +406,14 @@ def test_where_roles_are_fixed_each_is_started_healed_and_shrunk_apart():
             Wait(
                 "1 of 1 replicas of group large wait for room: each needs 3 CPU, and 2 CPU are free"
             ),
+        ),
+        case(
+            "starts-the-groups-that-a-queue-admits",
+            mixed(5, 2),
+            replace(seen(replica(0), replica(1)), admitted={"worker": 3, "large": 1}),
+            Start(2, 0),
+            Start(3, 0, "large"),
+            Wait("the job's queue admits 1 of 2 replicas of group large"),
         ),
         case("stops-all-groups", mixed(0, 1), seen(of_large(replica(0))), Stop(0, SURPLUS)),
     ],

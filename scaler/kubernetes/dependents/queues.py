@@ -4,10 +4,12 @@ A job whose first Workload is not admitted does not run.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -17,7 +19,8 @@ from brain.types.job import JobDocument, JobState
 from brain.views import JobView
 from scaler.kubernetes.kinds import ElasticJob, JobCondition, Reason
 from scaler.kubernetes.kinds.reading import read_elastic_job
-from scaler.kubernetes.pods.orders import gang_size
+from scaler.kubernetes.pods.identity import WORKER, group_of
+from scaler.kubernetes.pods.orders import gang_size, group_sizes
 from scaler.kubernetes.pods.quota import (
     NUMBER,
     WORKLOAD,
@@ -49,8 +52,9 @@ class Standing:
     held: bool = False
     #: The condition: True if all is admitted, reason, and message; empty if the job is in no queue.
     told: tuple[tuple[bool, Reason, str], ...] = ()
-    #: Size to which the job must shrink, because units lost their quota; None if it need not.
-    leaves: int | None = None
+    #: A group, and the replicas to which it must shrink, because units lost their quota; None if
+    #: none must. ``worker`` counts the replicas outside groups.
+    leaves: tuple[str, int] | None = None
 
 
 class Queues:
@@ -71,13 +75,13 @@ class Queues:
         store.index("job", lambda obj: (str(job_of(obj)),))
         self._store = store
 
-    def admitted(self, obj: Object | None) -> int | None:
-        """Return the replicas that Kueue admits; None if the job is in no queue."""
+    def admitted(self, obj: Object | None) -> Mapping[str, int] | None:
+        """Return the replicas of each group that Kueue admits; None if the job is in no queue."""
         if obj is None or self._store is None or queue_of(obj) is None:
             return None
         with suppress(BadInput):
-            return admitted(self._of(obj["metadata"]["uid"]), read_elastic_job(obj).scaled)
-        return 0
+            return admitted(self._of(obj["metadata"]["uid"]), read_elastic_job(obj))
+        return {}
 
     def tend(
         self,
@@ -116,38 +120,46 @@ class Queues:
         *,
         by_person: bool,
     ) -> Standing:
-        have, alive = self._of(job.metadata.uid), sum(_alive(pod) for pod in mine)
+        have = self._of(job.metadata.uid)
+        alive = Counter(group_of(pod) for pod in mine if _alive(pod))
         least, unit = gang_size(job, document), document.replicas.unit
+        first = counts(job, least, {n: one.replicas for n, one in document.allocation.roles})
         if job.spec.suspend or (by_person and (0 not in have or runs(have[0]))):
             if not alive:
                 self._delete(have.values())
             said = "the job is suspended and asks for nothing"
             return Standing(job=job, told=((False, Reason.SUSPENDED, said),))
-        have = self._renewed(job, queue, have, least, unit)
+        have = self._renewed(job, queue, have, first, unit)
         if 0 not in have:
-            have = {0: self._create(workload(job, queue, 0, counts(job, least)))} | have
+            have = {0: self._create(workload(job, queue, 0, first))} | have
         if not runs(have[0]):
             if not alive:
                 self._release(have[0], now)
                 self._delete(each for number, each in have.items() if number)
             said = f"{queue}: {words(have[0])}"
             return Standing(job=_suspended(job), held=True, told=((False, Reason.QUEUED, said),))
-        wished = max(least, view.replicas_wished if view is not None else 0)
-        first = pods_in(have[0], job.scaled)
-        units = max(0, math.ceil((wished - first) / unit))
-        self._grow(job, queue, have, units, unit, alive - first)
-        size = admitted(have, job.scaled)
-        evicted = [each for number, each in have.items() if number and is_true(each, "Evicted")]
-        if alive <= size:
-            for each in evicted:
+        begun = pods_in(have[0], job)
+        wished = _wished(job, view) or begun
+        self._grow(job, queue, have, wished - begun, unit, alive - begun)
+        size = admitted(have, job)
+        for number, each in have.items():
+            beyond = alive - size
+            if (
+                number
+                and is_true(each, "Evicted")
+                and not pods_in(each, job).keys() & beyond.keys()
+            ):
                 self._release(each, now)
+        short = wished - size
         # A unit was evicted, or somebody deleted its Workload.
-        leaves = size if wished > size and alive > size else None
-        if wished <= size:
-            return Standing(job=job, told=((True, Reason.QUOTA, f"{queue}: {size} replicas"),))
+        leaves = next(((name, size[name]) for name in sorted(short & beyond)), None)
+        if not short:
+            said = f"{queue}: {size.total()} replicas"
+            return Standing(job=job, told=((True, Reason.QUOTA, said),))
         pending = (each for number, each in sorted(have.items()) if number and not runs(each))
-        said = f"{queue}: {size} of {wished} replicas: {words(next(pending, {}))}"
-        return Standing(job=job, told=((False, Reason.NO_SHARE, said),), leaves=leaves)
+        said = f"{(wished & size).total()} of {wished.total()} replicas"
+        told = False, Reason.NO_SHARE, f"{queue}: {said}: {words(next(pending, {}))}"
+        return Standing(job=job, told=(told,), leaves=leaves)
 
     def end(self, obj: Object, state: JobState, now: datetime) -> None:
         """Finish the Workloads of a job that has ended, so that Kueue gets their quota back."""
@@ -169,10 +181,15 @@ class Queues:
         return ((True, Reason.NO_QUEUE, "the job is in no queue of Kueue"),) if was else ()
 
     def _renewed(
-        self, job: ElasticJob, queue: str, have: Mapping[int, Object], least: int, unit: int
+        self,
+        job: ElasticJob,
+        queue: str,
+        have: Mapping[int, Object],
+        first: Mapping[str, int],
+        unit: int,
     ) -> dict[int, Object]:
         """Delete Workloads without quota that ask for other amounts than the job does now."""
-        asked = {n: {job.scaled: unit} if n else counts(job, least) for n in have}
+        asked = {n: first if n == 0 else {_pod_set(each): unit} for n, each in have.items()}
         made = {number: workload(job, queue, number, pods) for number, pods in asked.items()}
         old = {number for number, each in have.items() if outdated(each, made[number])}
         self._delete(have[number] for number in old)
@@ -183,18 +200,24 @@ class Queues:
         job: ElasticJob,
         queue: str,
         have: Mapping[int, Object],
-        units: int,
+        wished: Mapping[str, int],
         unit: int,
-        grown: int,
+        grown: Mapping[str, int],
     ) -> None:
-        """Keep a Workload for each of ``units`` units; ``grown`` are pods beyond the least size."""
-        further = sorted((n for n in have if n), key=lambda n: (not runs(have[n]), n))
-        # A unit keeps its quota until its pods are gone.
-        kept = max(units, math.ceil(grown / unit))
-        self._delete(have[number] for number in further[kept:])
-        free = (number for number in range(1, units + len(have) + 1) if number not in have)
-        for number in [next(free) for _ in range(units - len(further))]:
-            self._create(workload(job, queue, number, {job.scaled: unit}))
+        """Keep a Workload for each unit of the ``wished`` replicas of each group beyond the least
+        size; ``grown`` are the pods beyond it.
+        """
+        free = iter(number for number in count(1) if number not in have)
+        for group in (WORKER, *sorted(job.groups)):
+            pods = job.scaled if group == WORKER else group
+            mine = [number for number, each in have.items() if number and _pod_set(each) == pods]
+            further = sorted(mine, key=lambda number: (not runs(have[number]), number))
+            units = math.ceil(wished.get(group, 0) / unit)
+            # A unit keeps its quota until its pods are gone.
+            kept = max(units, math.ceil(grown.get(group, 0) / unit))
+            self._delete(have[number] for number in further[kept:])
+            for number in [next(free) for _ in range(units - len(further))]:
+                self._create(workload(job, queue, number, {pods: unit}))
 
     def _of(self, job: str) -> dict[int, Object]:
         found = self._store.by("job", job) if self._store is not None else ()
@@ -234,6 +257,20 @@ class Queues:
         answer = write_status(self._cluster, WORKLOAD, obj, {**known, "conditions": listed, **more})
         if answer is not None and self._store is not None:
             self._store.learn(answer)
+
+
+def _wished(job: ElasticJob, view: JobView | None) -> Counter[str]:
+    """Return the replicas that each group of a job should have; nothing if that is unknown, or if
+    it should have none.
+    """
+    size = view.replicas_wished if view is not None else 0
+    groups = group_sizes(job, view) if size else {}
+    return +Counter({**groups, WORKER: size - sum(groups.values())})
+
+
+def _pod_set(further: Object) -> str:
+    """Return the name of the only pod set of a further unit's Workload."""
+    return str(further["spec"]["podSets"][0]["name"])
 
 
 def _suspended(job: ElasticJob) -> ElasticJob:

@@ -8,7 +8,6 @@ from typing import Any
 from brain.errors import BadInput, ImpossibleBounds
 from brain.types.roles import GROUP_NAME
 from scaler.kubernetes.kinds.elasticjob import ElasticJob, ReplicaSpec, ReplicaType
-from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.kinds.quantities import is_accelerator, quantity
 from scaler.kubernetes.kinds.scaleplan import JOB_LABEL, PodMeta, ScalePlan
 
@@ -272,11 +271,6 @@ def _check_groups(job: ElasticJob, role: str, spec: ReplicaSpec) -> None:
             f"{path} cannot be combined with {beside}, whose replicas are alike; leave one of "
             "them out",
             field=path,
-        )
-    if QUEUE in job.metadata.labels:
-        field = f"metadata.labels.{QUEUE}"
-        raise BadInput(
-            f"{field} counts replicas that are alike; leave it out beside {path}", field=field
         )
     for name in job.spec.resource_limits:
         if name not in ("cpu", "memory") and not is_accelerator(name):

@@ -57,10 +57,10 @@ class KubernetesBackend(Replicas):
         creators: int = 8,
         host_ports: tuple[int, int] = (ports.FIRST, ports.LAST),
         losses: NodeLosses | None = None,
-        admitted: Callable[[JobId], int | None] = lambda job: None,
+        admitted: Callable[[JobId], Mapping[str, int] | None] = lambda job: None,
     ) -> None:
-        """``admitted`` returns the number of replicas that a queue allows a job to have; None if
-        the job is in no queue.
+        """``admitted`` returns the number of replicas of each group that a queue allows a job to
+        have; None if the job is in no queue.
         """
         secrets = JobSecrets(cluster, find)
         super().__init__(

@@ -12,6 +12,7 @@ from brain.views import JobView, PlanView
 from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
 from scaler.kubernetes.kinds import API_VERSION, GROUP, ElasticJob, Reason, Request
 from scaler.kubernetes.plans.asking import asker
+from scaler.kubernetes.pods.identity import WORKER
 from scaler.kubernetes.runtime.cluster import Cluster, Kind, Object
 from scaler.kubernetes.status.ends import deadline_of
 from scaler.kubernetes.status.job_status import request_key, suspended_here
@@ -149,18 +150,22 @@ class Requests:
             }
         )
 
-    def give_back(self, view: JobView, most: int | None) -> bool:
-        """Request that Brain shrink a job to the ``most`` replicas that its queue allows.
+    def give_back(self, view: JobView, leaves: tuple[str, int] | None) -> bool:
+        """Request that Brain shrink a group of a job to the replicas that the job's queue allows.
 
-        ``most`` is None if the queue sets no limit; then nothing is requested. Return False if
+        ``leaves`` is None if the queue sets no limit; then nothing is requested. Return False if
         Brain did not accept the request, so that it must be repeated.
         """
-        if most is None:
+        if leaves is None:
             return True
-        why = f"Kueue admits no more than {most} replicas"
+        group, most = leaves
+        known = {one.name: one.replicas_wished for one in view.groups}
+        of = None if group == WORKER else group
+        size = most if of else most + sum(known.values()) - known.get(WORKER, 0)
+        why = f"Kueue admits no more than {most} replicas" + (f" of {of}" if of else "")
         try:
-            key = f"{view.id}.evicted.{view.generation}.{most}"
-            self._brain.resize(JobId(view.id), most, why, key, "kueue")
+            key = f"{view.id}.evicted.{view.generation}.{group}.{most}"
+            self._brain.resize(JobId(view.id), size, why, key, "kueue", group=of)
         except (*AWAY, *REFUSED) as refusal:
             log.info("job %s: %s", view.id, refusal)
             return False

@@ -1,10 +1,12 @@
 """Workloads of Kueue: how many pods a job requests from a queue, and how many it may have. Pure.
 
-One Workload requests a job's smallest size, with the pods of all roles; a separate Workload
-requests each further unit. So Kueue can admit and preempt single units while the others train,
-without a feature gate.
+One Workload requests a job's smallest size, with the pods of all roles and groups; a separate
+Workload requests each further unit, all of whose pods are of one group. So Kueue can admit and
+preempt single units while the others train, without a feature gate. Each group is a pod set,
+because it has a template of its own.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 from zlib import crc32
@@ -14,6 +16,7 @@ import msgspec
 from scaler.kubernetes.kinds import ElasticJob, ReplicaType
 from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.pods import identity
+from scaler.kubernetes.pods.identity import WORKER
 from scaler.kubernetes.runtime.cluster.kind import Kind, Object
 
 WORKLOAD = Kind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
@@ -42,18 +45,22 @@ def runs(workload: Object) -> bool:
     return is_true(workload, "Admitted") and not is_true(workload, "Evicted")
 
 
-def pods_in(workload: Object, role: str) -> int:
-    """Return the pods of a role for which a Workload was made, even if the job requests another
-    number now.
+def pods_in(workload: Object, job: ElasticJob) -> Counter[str]:
+    """Return the pods of each group for which a Workload was made, even if the job requests other
+    numbers now; ``worker`` counts the scaled role's other pods.
     """
-    return sum(each["count"] for each in workload["spec"]["podSets"] if each["name"] == role)
+    kinds = {job.scaled: WORKER, **{group: group for group in job.groups}}
+    sets = [each for each in workload["spec"]["podSets"] if each["name"] in kinds]
+    return Counter({kinds[each["name"]]: each["count"] for each in sets})
 
 
-def admitted(have: Mapping[int, Object], role: str) -> int:
-    """Return the replicas of a role in the admitted Workloads."""
-    if 0 not in have or not runs(have[0]):
-        return 0
-    return sum(pods_in(each, role) for each in have.values() if runs(each))
+def admitted(have: Mapping[int, Object], job: ElasticJob) -> Counter[str]:
+    """Return the replicas of each group in the admitted Workloads."""
+    found = Counter[str]()
+    if 0 in have and runs(have[0]):
+        for each in filter(runs, have.values()):
+            found += pods_in(each, job)
+    return found
 
 
 def outdated(workload: Object, made: Object) -> bool:
@@ -75,25 +82,31 @@ def words(workload: Object) -> str:
     return "Kueue has not examined the Workload yet"
 
 
-def counts(job: ElasticJob, least: int) -> dict[str, int]:
-    """Return the pods of each role at the smallest size of the scaled role."""
-    found = {
-        role: least if role == job.scaled else (1 if spec.replicas is None else spec.replicas)
+def counts(job: ElasticJob, least: int, groups: Mapping[str, int]) -> dict[str, int]:
+    """Return the pods of each role and group at the smallest size of the scaled role, which
+    includes the ``groups``.
+    """
+    others = {
+        role: 1 if spec.replicas is None else spec.replicas
         for role, spec in job.spec.replica_specs.items()
-        if role != ReplicaType.MASTER
+        if role not in (job.scaled, ReplicaType.MASTER)
     }
-    return {role: count for role, count in found.items() if count}
+    found = {job.scaled: least - sum(groups.values()), **groups, **others}
+    return {name: count for name, count in found.items() if count}
 
 
 def workload(job: ElasticJob, queue: str, number: int, pods: Mapping[str, int]) -> dict[str, Any]:
-    """Build the Workload for a number of pods of each role. The job owns the Workload."""
-    meta = job.metadata
-    specs = {role: (job.spec.replica_specs[role].template or {}).get("spec") or {} for role in pods}
+    """Build the Workload for a number of pods of each role and group. The job owns the Workload."""
+    meta, roles = job.metadata, job.spec.replica_specs
+    templates = {
+        name: job.template_of(name) if name in job.groups else roles[name].template or {}
+        for name in pods
+    }
     spec = {
         "queueName": queue,
         "podSets": [
-            {"name": role, "count": count, "template": {"spec": specs[role]}}
-            for role, count in pods.items()
+            {"name": name, "count": count, "template": {"spec": templates[name].get("spec") or {}}}
+            for name, count in pods.items()
         ],
     }
     asks = crc32(msgspec.json.encode(spec, order="deterministic"))
