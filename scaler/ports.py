@@ -25,10 +25,13 @@ NOTHING = Resources()
 def document(wish: DesiredJob) -> JobDocument:
     """Return the job's document, without the values of its environment.
 
+    Brain has checked it. The groups of a running job may have outgrown its least size since.
+
     Raises:
         BadInput: this version of the scaler cannot read the document.
     """
-    return wire.job_document({k: v for k, v in wish.document.items() if k != "environment"})
+    said = {k: v for k, v in wish.document.items() if k != "environment"}
+    return wire.document(said, JobDocument)
 
 
 def reserved(wish: DesiredJob, role: str = WORKER) -> Resources:

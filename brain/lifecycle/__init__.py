@@ -29,8 +29,6 @@ from brain.lifecycle.jobs import (
     cancel,
     end,
     freeze,
-    mirror,
-    object_says,
     preempt,
     requeue,
     resume,
@@ -39,6 +37,7 @@ from brain.lifecycle.jobs import (
     thaw,
 )
 from brain.lifecycle.judgement import judge
+from brain.lifecycle.mirrored import mirror, object_says
 from brain.lifecycle.plans import (
     begin,
     expire,

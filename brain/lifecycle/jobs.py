@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from brain.errors import BadInput, Conflict, UnknownJob
+from brain.errors import BadInput, Conflict
 from brain.lifecycle.capacity import Room, compared, fitting, largest, room, sized
 from brain.lifecycle.desired import Nodes, begin_on, wished
 from brain.lifecycle.earlier import inherit
@@ -20,7 +20,6 @@ from brain.types.job import (
     JobDocument,
     JobId,
     JobState,
-    ObjectCondition,
     Secret,
 )
 from brain.types.pool import Freeze
@@ -62,9 +61,37 @@ def submit(
     """
     document.check()
     check_limits(document, settings, now)
+    return queue(
+        tx,
+        document,
+        job_id=job_id,
+        owner=owner,
+        pool=pool,
+        confined=confined,
+        amounts=amounts,
+        now=now,
+    )
+
+
+def queue(
+    tx: Transaction,
+    document: JobDocument,
+    *,
+    job_id: JobId,
+    owner: str,
+    pool: PoolName,
+    now: datetime,
+    confined: bool = False,
+    amounts: tuple[Resources, str] | None = None,
+) -> Job:
+    """Queue a new job whose document was checked.
+
+    Raises:
+        BadInput, NameTaken: as in ``submit``.
+    """
     job = Job(
         id=job_id,
-        document=_without_secrets(document),
+        document=without_secrets(document),
         pool=pool,
         owner=owner,
         confined=confined,
@@ -89,63 +116,6 @@ def submit(
         happened(tx, "job.amounts", amounts[1], job=job.id, now=now)
     acted(tx, owner, "job.submit", f"job/{job.id}", now=now, after=job.state)
     return job
-
-
-def mirror(
-    tx: Transaction,
-    document: JobDocument,
-    *,
-    job_id: JobId,
-    owner: str,
-    pool: PoolName,
-    settings: Settings,
-    now: datetime,
-) -> Job:
-    """Store a copy of a cluster's job object: queue a new job, or apply the changes to a known one.
-
-    The job's first size and its amounts stay the same, because only plans change a running job. A
-    finished job does not change.
-
-    Raises:
-        ImpossibleBounds, BadInput, NameTaken: as in ``submit``.
-    """
-    try:
-        known = tx.jobs.get(job_id)
-    except UnknownJob:
-        return submit(
-            tx, document, job_id=job_id, owner=owner, pool=pool, settings=settings, now=now
-        )
-    document = _without_secrets(_following(known.document, document))
-    if known.finished or document == known.document:
-        return known
-    document.check()
-    limits = (document.deadline, document.budget)
-    if limits != (known.document.deadline, known.document.budget):  # old ones may have passed
-        check_limits(document, settings, now)
-    acted(tx, owner, "job.edit", f"job/{job_id}", now=now)
-    return tx.jobs.put(replace(known, document=document, updated_at=now))
-
-
-def object_says(tx: Transaction, job: Job, said: Sequence[ObjectCondition]) -> Job:
-    """Store the conditions of the job's object in a cluster. If they are equal to the stored ones,
-    nothing changes.
-    """
-    conditions = tuple(said)
-    return job if conditions == job.conditions else tx.jobs.put(replace(job, conditions=conditions))
-
-
-def _following(known: JobDocument, said: JobDocument) -> JobDocument:
-    """Return the new document, with the allocation of generation 0 as far as its bounds allow."""
-    bounds, first = said.replicas, known.replicas.first
-    if bounds.first != first and bounds.allow(first):
-        bounds = replace(bounds, start=first)
-    return replace(
-        said,
-        replicas=bounds,
-        processes_per_replica=known.processes_per_replica,
-        resources=known.resources,
-        groups=known.groups,
-    )
 
 
 def admit(
@@ -383,7 +353,8 @@ def _standing(job: Job) -> str:
     return str(job.state) if job.intent is Intent.RUN or job.finished else f"asked to {job.intent}"
 
 
-def _without_secrets(document: JobDocument) -> JobDocument:
+def without_secrets(document: JobDocument) -> JobDocument:
+    """Return the document with the names of its environment only, and references to secrets."""
     names = {
         name: value if isinstance(value, Secret) else ""
         for name, value in document.environment.items()

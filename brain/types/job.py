@@ -5,7 +5,7 @@ Queued -> Starting -> Running <-> (Changing | Degraded | Suspended)
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NewType
@@ -109,6 +109,9 @@ class JobCopy:
     pool: PoolName
     #: Creator of the object, as far as known.
     owner: str
+    #: Replicas that each group or role of a job that has begun should have, and those outside them
+    #: as ``worker``. Only a Brain that does not know the job uses them.
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

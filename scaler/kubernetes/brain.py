@@ -184,14 +184,23 @@ class OperatorsBrain:
             # Without this thread the operator would never hear of any job again.
             log.exception("job %s", job)
 
-    def mirror(self, job: JobId, document: Mapping[str, Any], owner: str) -> JobView:
+    def mirror(
+        self,
+        job: JobId,
+        document: Mapping[str, Any],
+        owner: str,
+        sizes: Mapping[str, int] | None = None,
+    ) -> JobView:
         """Keep Brain's copy of a job up to date.
+
+        ``sizes`` are those with which the job goes on if Brain does not know it; None or empty if
+        it has not begun.
 
         Raises:
             BadInput, NameTaken: Brain refuses it.
             Unavailable: Brain is away.
         """
-        copy = JobCopy(document=document, pool=self._pool, owner=owner)
+        copy = JobCopy(document=document, pool=self._pool, owner=owner, sizes=sizes or {})
         return self._learn(self._client.send(calls.mirror(job, copy)))
 
     def object_says(self, job: JobId, said: Sequence[ObjectCondition]) -> None:

@@ -1,5 +1,6 @@
 """Copies of a cluster's jobs: their truth is an object there, its scaler keeps them."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from brain import calls
 from brain.errors import ImpossibleBounds, NotAllowed
-from brain.types.job import Intent, JobCopy, ObjectCondition
+from brain.types.job import Intent, JobCopy, JobId, ObjectCondition
 from brain.types.record import Role
 from brain.types.resources import PoolName
 from brain.views import JobView
@@ -43,6 +44,44 @@ def test_bounds_follow_the_object_and_the_first_size_stays(api: Api) -> None:
     assert (view.replicas_max, view.replicas_wished) == (8, 0)
     with api.client() as client:
         assert client.send(calls.job(UID)).document["replicas"]["start"] == 2
+
+
+ROLES = {
+    "roles": {"ps": {"replicas": 1}},
+    "replicas": {"min": 2, "max": 6},
+    "processesPerReplica": 1,
+}
+
+
+def resumed(api: Api, sizes: dict[str, int], **document: Any) -> tuple[int, int]:
+    """Replicas and servers of a job that Brain gets with these ``sizes``."""
+    with api.client(Role.SCALER) as scaler:
+        scaler.send(calls.mirror(UID, replace(copy(**(ROLES | document)), sizes=sizes)))
+    with api.stores.transaction() as tx:
+        found = tx.jobs.get(JobId(UID)).document.allocation
+    return found.replicas, dict(found.roles)["ps"].replicas
+
+
+def test_a_job_that_has_begun_goes_on_with_the_sizes_of_its_roles(api: Api) -> None:
+    assert resumed(api, {"worker": 2, "ps": 3}) == (5, 3)
+    # From then on Brain's own sizes hold, whatever the object says.
+    assert resumed(api, {"worker": 1, "ps": 1}, priority=1) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "document"),
+    [
+        ({}, {}),
+        ({"worker": 4, "ps": 3}, {}),
+        ({"worker": 2}, {}),
+        ({"worker": 0, "ps": 2}, {}),
+        ({"worker": 3, "ps": 1}, {"resourceLimits": {"cpuMillis": 3000}}),
+    ],
+)
+def test_sizes_that_a_job_may_not_have_now_are_left_aside(
+    api: Api, sizes: dict[str, int], document: Any
+) -> None:
+    assert resumed(api, sizes, **document) == (2, 1)
 
 
 def test_bounds_that_cannot_be_are_refused_and_the_copy_stays(api: Api) -> None:

@@ -210,17 +210,34 @@ def operating(server: Ground, directory: Path, **options: Any) -> Iterator[Place
         metadata = {"namespace": namespace, "name": terms(namespace).name}
         free = {"metadata": metadata, "spec": {"holderIdentity": ""}}
         server.hands.create(("coordination.k8s.io", "leases"), free)
-    api = Api(directory, now=datetime.now(UTC))
-    api.add_node(cpus=64)
-    with api.stores.transaction() as tx:
-        room = Resources(cpu_millis=32_000, memory_bytes=2**37, gpus=16)
-        tx.nodes.put(node("n0", pool="kubernetes", capacity=room, seen_at=api.now))
-    place = placed(server, api, namespace, **options)
+    place = placed(server, a_brain(directory), namespace, **options)
     try:
         yield place
     finally:
         retire(place)
         server.discard(namespace)
+
+
+def a_brain(directory: Path) -> Api:
+    """A Brain that knows the nodes, and no job."""
+    directory.mkdir(exist_ok=True)
+    api = Api(directory, now=datetime.now(UTC))
+    api.add_node(cpus=64)
+    with api.stores.transaction() as tx:
+        room = Resources(cpu_millis=32_000, memory_bytes=2**37, gpus=16)
+        tx.nodes.put(node("n0", pool="kubernetes", capacity=room, seen_at=api.now))
+    return api
+
+
+@contextmanager
+def replaced(place: Place, server: Ground, directory: Path) -> Iterator[Place]:
+    """Another operator in the same namespace, with a Brain that lost its database."""
+    retire(place)
+    anew = placed(server, a_brain(directory), place.namespace)
+    try:
+        yield anew
+    finally:
+        retire(anew)
 
 
 def terms(namespace: str) -> ElectionTerms:

@@ -2,6 +2,7 @@
 template. Kubelets are played."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,11 +21,21 @@ from scaler.kubernetes.pods.identity import GROUP, group_of
 from scaler.kubernetes.pods.orders import specimens
 from scaler.kubernetes.pods.placement import Capacity
 from scaler.kubernetes.runtime.cluster import POD
+from scaler.kubernetes.status.job_status import Findings, status
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.clusters import here
 from tests.kubernetes.kubelet import node
-from tests.kubernetes.operating import Place, Stage, living, operating, plan, staged, until
+from tests.kubernetes.operating import (
+    Place,
+    Stage,
+    living,
+    operating,
+    plan,
+    replaced,
+    staged,
+    until,
+)
 
 ELSEWHERE = {"pool": "v100"}
 
@@ -166,6 +177,34 @@ def test_an_edit_of_a_group_that_brain_did_not_hear_is_asked_again(
     until("the object tells it", lambda: desired() == [2, 2], lambda: place.status(made))
 
 
+def sizes(place: Place, made: Json) -> dict[str, int]:
+    (role,) = place.status(made)["roles"]
+    return {one["name"]: one["desired"] for one in role["groups"]}
+
+
+def test_after_brain_lost_its_database_groups_keep_the_sizes_that_run(stage: Stage, tmp_path: Path):
+    with operating(stage.ground, tmp_path / "before") as place:
+        with living(place):
+            made = running(place)
+            edited(place, made, large=3)
+            until("five run", lambda: len(place.run()) == 5, lambda: place.status(made))
+            grown = {"worker": 2, "large": 3}
+            until("the object tells it", lambda: sizes(place, made) == grown)
+            edited(place, made, large=9)
+            until("it is refused", lambda: request(place, made).get("outcome") == "refused")
+        before = {pod["metadata"]["uid"] for pod in place.pods().values()}
+        with replaced(place, stage.ground, tmp_path / "after") as anew, living(anew):
+            until("Brain knows it", lambda: anew.operator.brain.view(made["metadata"]["uid"]))
+            until("it trains", lambda: anew.job(made).job.state == "Running")
+            wished = {one.name: one.replicas_wished for one in anew.job(made).job.groups}
+            assert wished == grown
+            # An edit of the object later does not take them back.
+            edited(anew, made, large=2)
+            until("four run", lambda: len(anew.run()) == 4, lambda: anew.status(made))
+            assert sizes(anew, made) == {"worker": 2, "large": 2}
+            assert {pod["metadata"]["uid"] for pod in anew.pods().values()} < before
+
+
 @pytest.mark.parametrize(
     ("specs", "says"),
     [
@@ -184,6 +223,15 @@ def test_a_plan_that_no_group_can_have_is_rejected(place: Place, specs: Json, sa
     asked = place.apply(jobs.plan({"ownerJob": "digits", "replicaResourceSpecs": specs}))
     until("it is rejected", lambda: place.status(asked).get("phase") == "Rejected")
     assert says in place.status(asked)["message"]
+
+
+def test_the_object_keeps_the_sizes_of_its_groups_while_brain_is_away():
+    groups = [{"name": "worker", "desired": 2}, {"name": "large", "desired": 3}]
+    known = {"roles": [{"name": "worker", "desired": 5, "observed": 5, "groups": groups}]}
+    obj = a_job() | {"status": known}
+    told = status(obj, read_elastic_job(obj), None, (), Findings(), datetime.now(UTC))
+    (role,) = told["roles"]
+    assert (role["desired"], role["observed"], role["groups"]) == (5, 0, groups)
 
 
 def like(large: int = 1, **where: Any) -> list[Json]:

@@ -244,6 +244,7 @@ def mirror(job: str, here: Here, who: Who, act: Act) -> Response:
             job_id=JobId(job),
             owner=said.owner,
             pool=said.pool,
+            sizes=said.sizes,
             settings=here.settings,
             now=now,
         )

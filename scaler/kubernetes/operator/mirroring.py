@@ -15,7 +15,7 @@ from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
 from scaler.kubernetes.dependents import rigid
 from scaler.kubernetes.dependents.autoscalers import Autoscalers
 from scaler.kubernetes.kinds import ElasticJob, Reason
-from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.kinds.documents import job_document, running_sizes
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.plans.requests import Say
@@ -69,7 +69,7 @@ class JobMirror:
         """
         job = read_elastic_job(obj)
         document = wire.document_plain(self.document(job))
-        self._brain.mirror(JobId(job.metadata.uid), document, owner_of(job))
+        self._brain.mirror(JobId(job.metadata.uid), document, owner_of(job), running_sizes(job))
 
     def view(self, id: JobId, obj: Object) -> JobView | None:
         """Return Brain's view of a job, which may have ended; None if Brain has none, or cannot be
@@ -113,7 +113,8 @@ class JobMirror:
         if view is not None and self._told.get(id) == document:
             return accepted(), view
         try:
-            view = self._brain.mirror(id, wire.document_plain(document), owner_of(job))
+            plain = wire.document_plain(document)
+            view = self._brain.mirror(id, plain, owner_of(job), running_sizes(job))
         except AWAY as why:
             message = f"Brain is unreachable, and the job keeps its size: {why}"
             return accepted(None, Reason.NO_BRAIN, message), view

@@ -20,7 +20,7 @@ from scaler.kubernetes.pods.fitting import NodeCapacity
 from scaler.kubernetes.pods.orders import specimen
 from scaler.kubernetes.replicas.observed import Replicas
 from scaler.kubernetes.runtime.cluster import Object
-from scaler.kubernetes.status.job_status import is_ready
+from scaler.kubernetes.status.roles import is_ready
 
 _TRAINS = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 

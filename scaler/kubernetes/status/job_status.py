@@ -8,17 +8,16 @@ from typing import Any
 from brain.types.job import FINISHED, Intent, JobDocument, JobState, ObjectCondition
 from brain.types.plan import ACTIVE
 from brain.views import JobView
-from scaler.kubernetes.kinds import ElasticJob, JobCondition, Reason, ReplicaType
+from scaler.kubernetes.kinds import ElasticJob, JobCondition, Reason
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.pods.amounts import shown, wished
 from scaler.kubernetes.pods.command import ContainerEntry, read_command
 from scaler.kubernetes.pods.failures import stuck, unschedulable
-from scaler.kubernetes.pods.identity import WORKER, group_of
 from scaler.kubernetes.pods.sight import succeeded
 from scaler.kubernetes.runtime.cluster.kind import Object
 from scaler.kubernetes.runtime.status import StatusCondition, conditions, instant, read_instant
 from scaler.kubernetes.status.conditions import accepted, condition_of
 from scaler.kubernetes.status.ends import ended
+from scaler.kubernetes.status.roles import alive, is_ready, role_of, roles, stays
 
 #: Conditions that Brain's own state implies.
 _OF_BRAIN = frozenset(
@@ -73,7 +72,7 @@ def status(
     """Return the complete status; fields that another controller wrote stay."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
-    mine = [pod for pod in pods if _type(pod) == job.scaled]
+    mine = [pod for pod in pods if role_of(pod) == job.scaled]
     ready = sum(map(is_ready, mine))
     ends = any(map(succeeded, mine))
     state = _from_brain(job, view, ready, ends, _was_suspended(known)) if view else _unheard(known)
@@ -82,10 +81,10 @@ def status(
         **known,
         "observedGeneration": generation,
         "conditions": conditions(known.get("conditions"), said, generation=generation, now=now),
-        "replicas": sum(_alive(pod) for pod in mine),
+        "replicas": sum(alive(pod) for pod in mine),
         "readyReplicas": ready,
         "selector": _selector(job),
-        "roles": _roles(job, view, pods),
+        "roles": roles(job, view, pods, known),
         "phase": found.phase or (str(view.state) if view else known.get("phase") or "Pending"),
         "message": found.message or (view.reason if view else known.get("message") or ""),
         "scalePlan": found.plan,
@@ -268,27 +267,27 @@ def _scheduled(
     job: ElasticJob, view: JobView | None, pods: Sequence[Object], found: Findings
 ) -> StatusCondition:
     """Return the condition of the gang's resources: held, or the obstacle."""
-    type, alive = JobCondition.SCHEDULED, [pod for pod in pods if _stays(pod)]
-    for pod in alive:
+    type, living = JobCondition.SCHEDULED, [pod for pod in pods if stays(pod)]
+    for pod in living:
         if why := stuck(pod):
             message = f"pod {pod['metadata']['name']} cannot start: {why}; fix the pod template"
             return condition_of(type, False, Reason.IMAGE, message)
-    for pod in alive:
+    for pod in living:
         if why := unschedulable(pod):
             message = f"pod {pod['metadata']['name']} waits for a node: {why}"
             return condition_of(type, False, Reason.WAITING, message)
-    if not alive:
+    if not living:
         return condition_of(type, False, _why_no_pods(view), "it has no pods")
-    placed = sum(bool((pod.get("spec") or {}).get("nodeName")) for pod in alive)
-    mine = sum(_type(pod) == job.scaled for pod in alive)
-    if placed < len(alive):
-        message = f"{placed} of {len(alive)} pods have nodes"
+    placed = sum(bool((pod.get("spec") or {}).get("nodeName")) for pod in living)
+    mine = sum(role_of(pod) == job.scaled for pod in living)
+    if placed < len(living):
+        message = f"{placed} of {len(living)} pods have nodes"
         reason = Reason.WAITING if found.message else Reason.STARTING
         return condition_of(type, False, reason, found.message or message)
     if mine < found.least:
         message = f"{mine} of the {found.least} pods that start together exist"
         return condition_of(type, False, Reason.PODS_MISSING, message)
-    return condition_of(type, True, Reason.ADMITTED, f"{len(alive)} pods have nodes")
+    return condition_of(type, True, Reason.ADMITTED, f"{len(living)} pods have nodes")
 
 
 def _why_no_pods(view: JobView | None) -> Reason:
@@ -297,86 +296,9 @@ def _why_no_pods(view: JobView | None) -> Reason:
     return Reason.ENDED if view.state in FINISHED else Reason.SUSPENDED
 
 
-def _stays(pod: Object) -> bool:
-    return _alive(pod) and "deletionTimestamp" not in pod["metadata"]
-
-
-def is_ready(pod: Object) -> bool:
-    """True if a running pod's condition Ready is True or absent."""
-    if not _stays(pod) or _phase(pod) != "Running":
-        return False
-    for each in (pod.get("status") or {}).get("conditions") or ():
-        if each.get("type") == "Ready":
-            return bool(each.get("status") == "True")
-    return True
-
-
-def _roles(job: ElasticJob, view: JobView | None, pods: Sequence[Object]) -> list[dict[str, Any]]:
-    return [
-        _role(job, name, view, [pod for pod in pods if _type(pod) == name])
-        for name in job.spec.replica_specs
-        if name != ReplicaType.MASTER
-    ]
-
-
-def _role(
-    job: ElasticJob, name: str, view: JobView | None, pods: Sequence[Object]
-) -> dict[str, Any]:
-    alive = [pod for pod in pods if _alive(pod)]
-    running = sum(_phase(pod) == "Running" for pod in alive)
-    scaled = name == job.scaled and view is not None
-    desired = (
-        view.replicas_wished if view and scaled else job.spec.replica_specs[name].replicas or 1
-    )
-    counts = {
-        **_counts(desired, pods),
-        "spare": max(0, running - view.replicas) if view and scaled and view.replicas else 0,
-    }
-    if view is None or not scaled:
-        return {"name": name, **counts}
-    groups = {"groups": _groups(job, view, pods)} if job.groups else {}
-    return {"name": name, **counts, "resources": shown(wished(view)), **groups}
-
-
-def _groups(job: ElasticJob, view: JobView, pods: Sequence[Object]) -> list[dict[str, Any]]:
-    """Return the groups of the scaled role, counted; its other replicas come first."""
-    wishes = {one.name: one.replicas_wished for one in view.groups}
-    return [
-        {
-            "name": name,
-            **_counts(wishes.get(name, 0), [pod for pod in pods if group_of(pod) == name]),
-            "resources": shown(wished(view, name)),
-        }
-        for name in (WORKER, *sorted(job.groups))
-    ]
-
-
-def _counts(desired: int, pods: Sequence[Object]) -> dict[str, int]:
-    alive = [pod for pod in pods if _alive(pod)]
-    return {
-        "desired": desired,
-        "observed": len(alive),
-        "ready": sum(map(is_ready, pods)),
-        "pending": sum(not (pod.get("spec") or {}).get("nodeName") for pod in alive),
-        "failed": sum(_phase(pod) == "Failed" for pod in pods),
-    }
-
-
 def _selector(job: ElasticJob) -> str:
     chosen = identity.selector(job.metadata.name) | {identity.TYPE: job.scaled}
     return ",".join(f"{name}={value}" for name, value in sorted(chosen.items()))
-
-
-def _type(pod: Object) -> str:
-    return (identity.replica_of(pod) or ("", 0))[0]
-
-
-def _alive(pod: Object) -> bool:
-    return _phase(pod) not in ("Succeeded", "Failed")
-
-
-def _phase(pod: Object) -> str:
-    return str((pod.get("status") or {}).get("phase") or "")
 
 
 def told_size(document: JobDocument) -> bool:
@@ -387,7 +309,7 @@ def told_size(document: JobDocument) -> bool:
 def wants_more(view: JobView, mine: Sequence[Object]) -> bool:
     """True if fewer pods live than desired; otherwise an earlier refusal no longer matters."""
     runs = view.state not in FINISHED and view.intent is Intent.RUN
-    return runs and sum(_alive(pod) for pod in mine) < view.replicas_wished
+    return runs and sum(alive(pod) for pod in mine) < view.replicas_wished
 
 
 def suspended_here(obj: Object) -> bool:

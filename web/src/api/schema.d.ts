@@ -2310,6 +2310,10 @@ export interface components {
             owner: string;
             /** Pool */
             pool: string;
+            /** Sizes */
+            sizes?: {
+                [key: string]: number;
+            };
         };
         /** JobDetail */
         JobDetail: {

@@ -12,6 +12,7 @@ from scaler.kubernetes.kinds.documents.mapping import (
     job_document,
     plan_unserved,
     processes,
+    running_sizes,
     unit_of,
     unserved,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "plan_unserved",
     "processes",
     "reserved",
+    "running_sizes",
     "spec_of",
     "unit_of",
     "unserved",

@@ -193,7 +193,7 @@ def running_sizes(job: ElasticJob) -> dict[str, int]:
     """Return the replicas that each group, and the rest of the scaled role, should have by the
     object's status; empty if the job has not begun, or should have none.
     """
-    for role in job.status.roles:
+    for role in job.status.roles if job.status.request is not None else ():
         if role.name == job.scaled and role.desired:
             groups = {one.name: one.desired for one in role.groups if one.name in job.groups}
             if groups.keys() == job.groups.keys():
