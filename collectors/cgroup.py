@@ -32,9 +32,11 @@ class Cgroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupUse:
-    """Usage of the control groups that the local scaler created for a replica, if any."""
+    """Usage of the control groups of one replica: those that the local scaler created, or those of
+    its container.
+    """
 
-    #: Working set; None if the replica has no such group.
+    #: Working set; None if the local scaler created no group.
     memory_bytes: int | None = None
     #: Number of periods of the CPU quota; ``throttled`` counts those in which it stopped a process.
     periods: int = 0
@@ -56,6 +58,15 @@ def read_replica(own: str, root: Path = ROOT) -> GroupUse:
             cache = stat.get("total_inactive_file", stat.get("inactive_file", 0))
             memory = max(0, used - cache)
     return GroupUse(memory_bytes=memory, periods=periods, throttled=throttled)
+
+
+def read_container(own: str, root: Path = ROOT) -> GroupUse:
+    """Read how often the CPU quota of a container stopped it, given the content of
+    ``/proc/<pid>/cgroup`` of one of its processes.
+    """
+    found = _cpu_quota(own, root)
+    cpu = {} if found is None else _stat(found[1] / "cpu.stat")
+    return GroupUse(periods=cpu.get("nr_periods", 0), throttled=cpu.get("nr_throttled", 0))
 
 
 def leave_replica(own: str | None = None, root: Path = ROOT) -> None:
@@ -88,21 +99,41 @@ def read_cgroup(own: str | None = None, root: Path = ROOT) -> Cgroup:
     """
     if own is None:
         own = _text(Path("/proc/self/cgroup")) or ""
-    paths = {name: line[2] for line in _split(own) for name in line[1].split(",")}
-    if (root / "cgroup.controllers").exists():
-        return _version2(list(_upwards(root, paths.get("", "/"))))
-    return _version1(root, paths)
+    result, found = Cgroup(), _cpu_quota(own, root)
+    if found is not None:
+        millis, group = found
+        result = Cgroup(cpu_millis=millis, cpu_seconds=_cpu_seconds(group))
+    paths = _paths(own)
+    if _is_version2(root):
+        return _memory2(result, list(_upwards(root, paths.get("", "/"))))
+    return _memory1(result, root, paths)
 
 
-def _version2(groups: list[Path]) -> Cgroup:
-    cpu = [(millis, group) for group in groups if (millis := _quota2(group)) is not None]
+def _cpu_quota(own: str, root: Path) -> tuple[int, Path] | None:
+    """Return the smallest CPU quota of a process, in mCPU, and the group that has it."""
+    paths = _paths(own)
+    if _is_version2(root):
+        groups = _upwards(root, paths.get("", "/"))
+        quotas = [(millis, group) for group in groups if (millis := _quota2(group)) is not None]
+        return min(quotas, key=lambda entry: entry[0], default=None)
+    for group in _upwards(root / "cpu", paths.get("cpu", "/")):
+        quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
+        if quota and period and quota > 0:
+            return 1000 * quota // period, group
+    return None
+
+
+def _cpu_seconds(group: Path) -> float | None:
+    micros = _stat(group / "cpu.stat").get("usage_usec")
+    if micros is not None:
+        return micros / 1e6
+    # Both controllers of version 1 are one hierarchy nearly everywhere; where not, use is unknown.
+    nanos = _number(group / "cpuacct.usage")
+    return None if nanos is None else nanos / 1e9
+
+
+def _memory2(result: Cgroup, groups: list[Path]) -> Cgroup:
     memory = [(most, group) for group in groups if (most := _number(group / "memory.max"))]
-    result = Cgroup()
-    if cpu:
-        millis, group = min(cpu, key=lambda entry: entry[0])
-        micros = _stat(group / "cpu.stat").get("usage_usec")
-        seconds = None if micros is None else micros / 1e6
-        result = Cgroup(cpu_millis=millis, cpu_seconds=seconds)
     if not memory:
         return result
     most, group = min(memory, key=lambda entry: entry[0])
@@ -110,16 +141,7 @@ def _version2(groups: list[Path]) -> Cgroup:
     return _with_memory(result, most, _number(group / "memory.current"), cache)
 
 
-def _version1(root: Path, paths: dict[str, str]) -> Cgroup:
-    result = Cgroup()
-    for group in _upwards(root / "cpu", paths.get("cpu", "/")):
-        quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
-        if quota and period and quota > 0:
-            # Both controllers are one hierarchy nearly everywhere; where not, use is unknown.
-            nanos = _number(group / "cpuacct.usage")
-            seconds = None if nanos is None else nanos / 1e9
-            result = Cgroup(cpu_millis=1000 * quota // period, cpu_seconds=seconds)
-            break
+def _memory1(result: Cgroup, root: Path, paths: dict[str, str]) -> Cgroup:
     for group in _upwards(root / "memory", paths.get("memory", "/")):
         most = _number(group / "memory.limit_in_bytes")
         if most and most < _UNLIMITED_BYTES:
@@ -147,6 +169,14 @@ def _upwards(root: Path, path: str) -> Iterator[Path]:
         yield group
         group = group.parent
     yield root
+
+
+def _is_version2(root: Path) -> bool:
+    return (root / "cgroup.controllers").exists()
+
+
+def _paths(own: str) -> dict[str, str]:
+    return {name: line[2] for line in _split(own) for name in line[1].split(",")}
 
 
 def _quota2(group: Path) -> int | None:

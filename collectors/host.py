@@ -17,7 +17,7 @@ from typing import Any
 from brain.types.job import JobId
 from brain.types.resources import NodeName
 from brain.types.telemetry import BEGAN_ANEW, HostSample, ReplicaReading, StorageReading
-from collectors.cgroup import Cgroup, GroupUse, read_cgroup, read_replica
+from collectors.cgroup import ROOT, Cgroup, GroupUse, read_cgroup, read_container, read_replica
 from collectors.gpu import Gpus, GpuSight
 from collectors.stamps import Stamps
 
@@ -119,12 +119,13 @@ def millis_between(before: TreeReading, after: TreeReading, *, seconds: float) -
     return round(1000 * used / seconds)
 
 
-def read_replicas(agents: Iterable[int]) -> Mapping[int, GroupUse]:
-    """Read the control groups of agents, by pid; agents that ended are left out."""
+def read_replicas(jobs: Iterable["LiveJob"], root: Path = ROOT) -> Mapping[int, GroupUse]:
+    """Read the control groups of the jobs' agents, by pid; agents that ended are left out."""
     found = {}
-    for pid in agents:
+    for pid, pod in ((pid, job.pod) for job in jobs for pid in job.agents.values()):
         with suppress(OSError):
-            found[pid] = read_replica(Path(f"/proc/{pid}/cgroup").read_text())
+            own = Path(f"/proc/{pid}/cgroup").read_text()
+            found[pid] = (read_container if pod else read_replica)(own, root)
     return found
 
 
@@ -233,8 +234,9 @@ def stalled_between(before: float | None, after: float | None, *, seconds: float
 class HostWatch:
     """Makes a ``HostSample`` for each job from two successive readings."""
 
-    def __init__(self, gpus: Gpus) -> None:
-        self._gpus = gpus
+    def __init__(self, gpus: Gpus, groups: Path = ROOT) -> None:
+        """``groups`` is the directory at which the hierarchy of control groups is mounted."""
+        self._gpus, self._groups = gpus, groups
         self._last, self._stalled = read_host(), read_stalled()
         #: Last reading of each agent's processes, by the agent's pid.
         self._trees: dict[int, TreeReading] = {}
@@ -254,7 +256,7 @@ class HostWatch:
         waits = stalled_between(stalled, self._stalled, seconds=seconds)
         pids = [pid for job in jobs for pid in job.agents.values()]
         trees, self._trees = self._trees, {pid: read_tree(pid) for pid in pids}
-        replicas, self._replicas = self._replicas, read_replicas(pids)
+        replicas, self._replicas = self._replicas, read_replicas(jobs, self._groups)
         known = [job for job in jobs if job.id in self._known]
         self._known = frozenset(job.id for job in jobs)
         gpus = self._gpus.read() if known else GpuSight()

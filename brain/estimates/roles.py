@@ -66,6 +66,11 @@ class Part:
         return self.reading.job_memory_bytes / self.count if group is None else float(group)
 
     @property
+    def alone(self) -> bool:
+        """Return True if the reading is about this replica only, as that of a pod is."""
+        return self.own is not None and len(self.reading.replica_readings) == 1
+
+    @property
     def at_seconds(self) -> float:
         """Return the beginning of the reading's five-second interval."""
         return float(int(self.reading.measured_at.timestamp()) // 5 * 5)
@@ -195,7 +200,7 @@ def role_use(
     known = mingled or quota_millis is not None
     use = replace(
         use,
-        throttled=_throttled([part.reading for part in parts]) if known else 0.0,
+        throttled=_throttled(parts) if known else 0.0,
         mingled=mingled,
         cpu=use.cpu.compact(),
         memory=use.memory.compact(),
@@ -206,14 +211,15 @@ def role_use(
     return use.with_quota(quota_millis or 0.0, used)
 
 
-def _throttled(readings: Sequence[HostSample]) -> float:
-    """Return the share of periods in which a quota stopped a replica on the node that it held most:
-    the others wait for that one.
+def _throttled(parts: Sequence[Part]) -> float:
+    """Return the share of periods in which a quota stopped a replica on the node, or in the pod,
+    that it held most: the others wait for that one.
     """
-    shares: dict[NodeName, list[float]] = defaultdict(list)
-    for reading in readings:
-        if reading.throttled_share is not None:
-            shares[reading.node].append(reading.throttled_share)
+    shares: dict[tuple[NodeName, int | None], list[float]] = defaultdict(list)
+    for part in parts:
+        if part.reading.throttled_share is not None:
+            pod = part.own.replica if part.own is not None and part.alone else None
+            shares[part.reading.node, pod].append(part.reading.throttled_share)
     return max(map(fmean, shares.values()), default=0.0)
 
 

@@ -318,7 +318,7 @@ def folded(
             before,
             some,
             busiest=coupled and role == WORKER,
-            mingled=len(parts) > 1,
+            mingled=len(parts) > 1 and not all(part.alone for part in some),
             quota_millis=float(amounts[role].cpu_millis) if role in amounts else None,
         )
     if servers := parts.get(PS):

@@ -218,7 +218,12 @@ def _use_of(replicas: Collection[int], samples: Sequence[HostSample]) -> Replica
             read[one.replica].append(one)
     if not read or not all(read.values()):
         return ReplicaUse()
-    stops = [one.throttled_share for one in samples if one.throttled_share is not None]
+    stops = [
+        one.throttled_share
+        for one in samples
+        if one.throttled_share is not None
+        and any(reading.replica in read for reading in one.replica_readings)
+    ]
     return ReplicaUse(
         memory_bytes=max(float(one.memory_bytes) for some in read.values() for one in some),
         cpu_millis=max(sum(one.cpu_millis for one in some) / len(some) for some in read.values()),

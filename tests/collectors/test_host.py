@@ -15,7 +15,14 @@ import pytest
 
 from brain.types.job import JobId
 from brain.types.resources import NodeName, Resources
-from collectors.cgroup import Cgroup, GroupUse, leave_replica, read_cgroup, read_replica
+from collectors.cgroup import (
+    Cgroup,
+    GroupUse,
+    leave_replica,
+    read_cgroup,
+    read_container,
+    read_replica,
+)
 from collectors.gpu import GpuSight, NoGpus, NvidiaGpus
 from collectors.host import (
     HostCounters,
@@ -106,6 +113,35 @@ def test_a_replica_is_read_by_the_groups_that_the_scaler_made_for_it(tmp_path: P
     assert read_replica("4:cpu:/box\n", tmp_path) == GroupUse()
     group(tmp_path, "cpu/brain-scale.service", cpu_stat="nr_periods 100\nnr_throttled 25\n")
     assert read_replica("4:cpu:/brain-scale.service\n", tmp_path) == GroupUse()
+
+
+@pytest.mark.parametrize("own", ["0::/\n", "0::/kubepods/pod1/main\n"])
+def test_the_quota_of_a_pods_container_is_that_of_the_group_at_its_root(
+    tmp_path: Path, own: str
+) -> None:
+    group(tmp_path, ".", cgroup_controllers="cpu memory", cpu_max="50000 100000")
+    group(tmp_path, ".", cpu_stat="usage_usec 7\nnr_periods 40\nnr_throttled 10\nthrottled_usec 9")
+    assert read_container(own, tmp_path) == GroupUse(periods=40, throttled=10)
+
+
+def test_the_quota_of_a_pods_container_is_read_from_version_1_too(tmp_path: Path) -> None:
+    own = "4:cpu,cpuacct:/kubepods/pod1/main\n3:memory:/kubepods/pod1/main\n"
+    group(tmp_path, "cpu", cpu_stat="nr_periods 40\nnr_throttled 10\nthrottled_time 9\n")
+    assert read_container(own, tmp_path) == GroupUse(), "no quota, so nothing is stopped"
+    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("50000")
+    (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000")
+    assert read_container(own, tmp_path) == GroupUse(periods=40, throttled=10)
+
+
+def test_a_pod_reports_how_often_its_quota_stopped_it(tmp_path: Path) -> None:
+    group(tmp_path, ".", cgroup_controllers="cpu memory", cpu_max="50000 100000")
+    group(tmp_path, ".", cpu_stat="nr_periods 40\nnr_throttled 10\n")
+    watch = HostWatch(NoGpus("none for this test"), tmp_path)
+    job = LiveJob(id=JobId("j"), node=NodeName("n"), agents={3: os.getpid()}, pod=True)
+    watch.samples([job], NOW)
+    group(tmp_path, ".", cpu_stat="nr_periods 90\nnr_throttled 30\n")
+    [read] = watch.samples([job], NOW + timedelta(seconds=5))
+    assert (read.throttled_share, read.replica_memory_bytes) == (0.4, None)
 
 
 def test_a_collector_leaves_the_groups_of_the_replica_that_started_it(tmp_path: Path) -> None:
