@@ -210,6 +210,19 @@ def test_memory_that_is_nearly_full_is_raised_no_further_than_the_jobs_limits():
     assert {plan.target.resources.memory_bytes for plan in of_amounts(here)} == {most}
 
 
+def test_memory_that_frees_too_little_for_a_plan_joins_a_plan_that_raises_cpu():
+    reserved = Resources(cpu_millis=400, memory_bytes=int(1.3 * GIB))
+    here = training(PolicyMode.AUTO, reserved)
+    for _ in range(210):
+        here.train(1).wait(114)
+        read(here, 5, job_cpu_millis=340, job_memory_bytes=GIB)
+    assert not of_amounts(here)
+    read(here, 600, job_cpu_millis=395, job_memory_bytes=GIB, throttled_share=0.6)
+    plan = of_amounts(here)[-1]
+    assert plan.target.resources.cpu_millis > 400
+    assert 1.15 * GIB < plan.target.resources.memory_bytes < 1.27 * GIB
+
+
 def throttled(here: Laptop, minutes: int, *, waits: bool) -> None:
     """Train for some minutes a rank whose bursts take 0.2 CPU seconds, five in two seconds.
 

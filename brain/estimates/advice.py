@@ -41,10 +41,20 @@ _FULL = 0.9
 
 
 def advised(
-    tx: Transaction, job: Job, settings: Settings, now: datetime, *, role: str = WORKER
+    tx: Transaction,
+    job: Job,
+    settings: Settings,
+    now: datetime,
+    *,
+    role: str = WORKER,
+    joins: bool = False,
 ) -> ResourceAdvice | None:
-    """Return the advice on each replica of a role; None if no use of it was measured."""
-    return _advised(tx, job, settings, now, role, largest=_largest(tx, job))
+    """Return the advice on each replica of a role; None if no use of it was measured.
+
+    With ``joins`` a plan changes amounts anyway, so that the advice includes small reductions of
+    memory.
+    """
+    return _advised(tx, job, settings, now, role, largest=_largest(tx, job), joins=joins)
 
 
 def _advised(
@@ -55,6 +65,7 @@ def _advised(
     role: str,
     *,
     largest: Resources | None,
+    joins: bool = False,
 ) -> ResourceAdvice | None:
     used = used_of(tx, job)
     use = used.role(role)
@@ -71,6 +82,7 @@ def _advised(
         reserved=amounts,
         # Amounts that neither the document nor a plan gave are those of earlier runs.
         guessed=job.amounts is not None and not any(plan.changes_resources for plan in plans),
+        joins=joins,
         largest=largest,
         lasts_seconds=used.memory_lasts if current and fresh else None,
         starved=_starved(use, current, float(amounts.cpu_millis)),

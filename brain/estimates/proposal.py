@@ -36,7 +36,8 @@ _UNWANTED = frozenset({PlanState.REJECTED, PlanState.EXPIRED, PlanState.FAILED})
 #: Least share of an amount that is worth freeing; also the least rise of CPU if only a part of the
 #: advised rise fits.
 _LEAST_SAVING = _LEAST_RAISE = 0.1
-#: Least share of all that a job reserves for which a plan only frees resources.
+#: Least share of all that a job reserves for which a plan only frees resources; also the least
+#: share of a role's memory that a plan frees which is made anyway.
 _LEAST_FREED = 0.02
 #: Parts of a raise of CPU that are tried where the whole does not fit.
 _PARTS = (0.75, 0.5, 0.25)
@@ -70,6 +71,11 @@ def propose(
             changed.append(found)
     if not changed or not worthwhile(current, target):
         return None
+    for role in current.amounts:
+        joining = advised(tx, job, settings, now, role=role, joins=True)
+        if joining and (less := _less_memory(tx, job, target, joining, now)):
+            target = less
+            changed += [joining] if role not in {one.role for one in changed} else []
     first, *others = [explanation(found) for found in changed]
     why = replace(
         first,
@@ -77,6 +83,22 @@ def propose(
         evidence=tuple(fact for one in (first, *others) for fact in one.evidence),
     )
     return lifecycle.propose_amounts(tx, job, target, why, sight.now, settings=settings, now=now)
+
+
+def _less_memory(
+    tx: Transaction, job: Job, target: Allocation, found: ResourceAdvice, now: datetime
+) -> Allocation | None:
+    """Return ``target`` with the memory that is ample for a role, if that frees a share worth
+    changing in a plan that is made anyway; None if it does not.
+    """
+    unsure = found.exploring or found.memory_unresolved or found.memory_lasts_seconds is not None
+    reserved = target.of(found.role)
+    if found.memory is None or unsure:
+        return None
+    ample = round(max(found.memory.high, _least(tx, job, now, found.role).memory_bytes))
+    if ample > (1 - _LEAST_FREED) * reserved.memory_bytes:
+        return None
+    return target.reserving(found.role, replace(reserved, memory_bytes=ample))
 
 
 def worthwhile(current: Allocation, target: Allocation) -> bool:

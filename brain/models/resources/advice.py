@@ -54,6 +54,8 @@ class RoleSigns:
     reserved: Resources
     #: True if the reservation is still the one that earlier runs needed.
     guessed: bool = False
+    #: True if a plan changes amounts anyway, so that a small reduction needs no plan of its own.
+    joins: bool = False
     #: Resources of the largest node; None: no node is known.
     largest: Resources | None = None
     #: Time until leaking memory runs out.
@@ -148,7 +150,7 @@ def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice 
     reserved, limit = float(signs.reserved.memory_bytes), use.memory_limit_bytes
     wanted, said = host_memory.request(peak), f"a replica used {gibibytes(peak)} at most"
     leaks = signs.lasts_seconds is not None
-    down = _GUESS_DOWN if signs.guessed else _MEMORY_DOWN
+    down = 1.0 if signs.joins else _GUESS_DOWN if signs.guessed else _MEMORY_DOWN
     growing = leaks or signs.grows is not None
     ample, learns_days = wanted, 0.0 if use.foreseen else _HALF_HOUR_DAYS
     if signs.grows is not None:
