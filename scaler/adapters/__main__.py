@@ -28,6 +28,7 @@ from scaler.desired import WishFile
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.operator.operator import DEPOSED
 from scaler.kubernetes.operator.probes import serving
+from scaler.kubernetes.operator.starting import ServerWait
 from scaler.kubernetes.runtime import ElectionTerms, Manager, served
 from scaler.kubernetes.runtime.cluster import POD, Cluster, connect
 from scaler.loop import Scaler
@@ -76,7 +77,12 @@ async def serve(
 
     Returns the exit code.
     """
-    kinds = [each for each in _KINDS if served(cluster, each.kind, given.namespace)]
+    wait = ServerWait(cluster, stopped=stop.is_set)
+    kinds = await asyncio.to_thread(
+        wait.ask, lambda: [each for each in _KINDS if served(cluster, each.kind, given.namespace)]
+    )
+    if kinds is None:
+        return 0
     if not kinds:
         names = " and ".join(f"{each.kind.kind}s ({each.kind.api_version})" for each in _KINDS)
         raise BadInput(
@@ -150,9 +156,9 @@ class _Probed:
         self._manager = manager
 
     @property
-    def ready(self) -> bool:
-        """True if every store holds a whole list."""
-        return self._manager.synced()
+    def unready(self) -> str:
+        """Reason why the stores are not complete; empty if they are."""
+        return self._manager.unready
 
     def metrics(self) -> bytes:
         """Return the metrics in Prometheus' text format."""

@@ -20,6 +20,7 @@ from scaler.desired import WishFile
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.operator.operator import Operator
 from scaler.kubernetes.operator.options import OperatorOptions
+from scaler.kubernetes.operator.starting import find_out
 from scaler.kubernetes.plans.plans import PLAN
 from scaler.kubernetes.pods.identity import INDEX, replica_of
 from scaler.kubernetes.pods.manifest import AgentInjection
@@ -247,7 +248,7 @@ def terms(namespace: str) -> ElectionTerms:
     )
 
 
-def placed(server: Ground, api: Api, namespace: str, **options: Any) -> Place:
+def placed(server: Ground, api: Api, namespace: str, **more: Any) -> Place:
     """One more operator for a namespace, at work."""
     line = Line(server)
     given: dict[str, Any] = {
@@ -260,8 +261,9 @@ def placed(server: Ground, api: Api, namespace: str, **options: Any) -> Place:
         "lease": terms(namespace),
         "injection": AgentInjection(image="brain:1"),
     }
-    made = Operator(OperatorOptions(**(given | options)), Cluster(line), api.client(Role.SCALER))
-    made.discover()
+    options = OperatorOptions(**(given | more))
+    made = Operator(options, Cluster(line), api.client(Role.SCALER))
+    made.know(find_out(made.manager.cluster, options))
     made.brain.look()
     made.manager.start()
     return Place(api, Cluster(connect(kubeconfig=str(server.kubeconfig))), made, namespace, line)

@@ -139,7 +139,7 @@ def test_a_job_that_ended_is_begun_by_no_operator_that_comes_later(stage: Stage,
     ended = {"phase": "Succeeded", "completionTime": "2026-01-02T03:04:05Z", "generation": 0}
     place.cluster.merge_status(JOB, place.namespace, "digits", {"status": ended})
     later = placed(stage.ground, place.api, place.namespace)
-    until("it has seen all there is", lambda: later.operator.ready)
+    until("it has seen all there is", lambda: not later.operator.unready)
 
     later.operator.jobs.reconcile(Key(place.namespace, "digits"))
     retire(later)

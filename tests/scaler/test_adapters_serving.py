@@ -1,6 +1,7 @@
 """PyTorchJobs reflected instead of listed, and one process of two that acts."""
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,29 @@ def test_what_is_reflected_is_what_would_be_listed(cluster: Cluster):
         assert reflected.nodes(NOW) == listed.nodes(NOW)
     finally:
         manager.stop()
+
+
+def test_an_adapter_that_starts_in_an_outage_goes_on_after_it(
+    cluster: Cluster, server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
+    url = ["--url", "http://127.0.0.1:9", "--token-file", "t", "--home", str(tmp_path)]
+    given = _parser().parse_args([*url, "--namespace", "team", "--own-namespace", "elsewhere"])
+
+    async def start() -> int:
+        stop = asyncio.Event()
+        again = Cluster(connect(kubeconfig=str(server.kubeconfig)))
+        with server.outage():
+            serving = asyncio.create_task(serve(given, again, "", stop))
+            while "waits for it" not in caplog.text:
+                await asyncio.sleep(0.05)
+        while "serves pytorchjobs" not in caplog.text:
+            assert not serving.done()
+            await asyncio.sleep(0.05)
+        stop.set()
+        return await serving
+
+    assert asyncio.run(asyncio.wait_for(start(), 60)) == 0
 
 
 def test_one_leads_and_hands_the_lease_back(cluster: Cluster, server: Server, tmp_path: Path):

@@ -126,12 +126,8 @@ class Resizing:
         self.patience = patience
         #: Pods whose resize the server refused, by uid: the amounts, and the server's words.
         self._refused: dict[str, tuple[Resources, str]] = {}
+        #: True if the server resizes pods in place.
         self.offered = False
-
-    def discover(self) -> None:
-        """Find out if the server resizes pods in place (1.33 and later)."""
-        served = self._cluster.read(POD.root).get("resources") or ()
-        self.offered = any(each.get("name") == "pods/resize" for each in served)
 
     def tend(
         self,

@@ -21,37 +21,26 @@ from brain.views import DesiredJob, LogsRequest
 from scaler.desired import WishFile
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.dependents.autoscalers import concerned
-from scaler.kubernetes.dependents.own_pod import injected
 from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
-from scaler.kubernetes.operator import dlrover
 from scaler.kubernetes.operator.backend import KubernetesBackend
 from scaler.kubernetes.operator.jobs import JOB, ElasticJobs, JobRules
 from scaler.kubernetes.operator.logs import send_logs
 from scaler.kubernetes.operator.options import OperatorOptions
 from scaler.kubernetes.operator.probes import serving
 from scaler.kubernetes.operator.relay import RelayedRequests
+from scaler.kubernetes.operator.starting import ClusterFacts, ServerWait, find_out
 from scaler.kubernetes.operator.staying import ask_for_pod
 from scaler.kubernetes.operator.submissions import Submissions
 from scaler.kubernetes.operator.waking import Waking
 from scaler.kubernetes.operator.without_brain import AsyncOwnRule, OwnRule
 from scaler.kubernetes.plans.plans import Plans
-from scaler.kubernetes.pods import gang
 from scaler.kubernetes.pods.orders import Installation, elastic, spares_of
 from scaler.kubernetes.pods.quota import JOB_UID, WORKLOAD, job_of
 from scaler.kubernetes.pods.trimming import trimmed
 from scaler.kubernetes.replicas.losses import NodeLosses
-from scaler.kubernetes.runtime import (
-    Cluster,
-    ElectionTerms,
-    Manager,
-    Object,
-    StoreChange,
-    connect,
-    served,
-)
-from scaler.kubernetes.runtime.cluster import HPA, NODE, POD, VPA, Kind, key_of
-from scaler.kubernetes.runtime.cluster.client import ClientLimits
+from scaler.kubernetes.runtime import Cluster, ElectionTerms, Manager, Object, StoreChange, connect
+from scaler.kubernetes.runtime.cluster import NODE, POD, ClientLimits, Kind, key_of
 from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.plan_status import PLAN
 from scaler.loop import Scaler
@@ -79,7 +68,7 @@ class Operator:
         client: BrainClient | None = None,
     ) -> None:
         self._options = options
-        self._cluster = cluster or Cluster(
+        cluster = cluster or Cluster(
             connect(
                 kubeconfig=options.kubeconfig,
                 context=options.context,
@@ -89,12 +78,13 @@ class Operator:
         )
         terms = options.lease or ElectionTerms(namespace=options.own_namespace)
         self.manager = Manager(
-            self._cluster, terms=terms if options.elect else None, namespaces=options.namespaces
+            cluster, terms=terms if options.elect else None, namespaces=options.namespaces
         )
         self._stop = threading.Event()
+        self._server = ServerWait(self.manager.cluster, stopped=self._stop.is_set)
+        self._facts: ClusterFacts | None = None
         self._client = client or self._asking()
         self.brain = OperatorsBrain(self._client, options.pool)
-        self._volcano, self._injection = False, options.injection
         self._waking = Waking()
         self._wire()
 
@@ -202,13 +192,15 @@ class Operator:
         Return 0 after SIGTERM or SIGINT, and ``DEPOSED`` if the process must be started again.
 
         Raises:
-            BadInput: another controller serves these jobs.
+            BadInput: another controller serves these jobs, or the API server refuses this operator.
         """
-        self._refuse_neighbour()
-        self.discover()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
         with serving(self._options.metrics, self):
+            facts = self._server.ask(lambda: find_out(self.manager.cluster, self._options))
+            if facts is None:
+                return 0
+            self.know(facts)
             # Loaded modules stay: a garbage collection through them takes as long as many
             # reconciles.
             gc.freeze()
@@ -229,25 +221,18 @@ class Operator:
                 self.manager.stop()
                 self._client.close()
 
-    def discover(self) -> None:
-        """Find out which gangs, queues and autoscalers this cluster serves, and the image of this
-        pod.
-
-        Raises:
-            BadInput: one of these facts cannot be found out.
-        """
-        options = self._options
-        self._volcano = served(self._cluster, gang.POD_GROUP, options.namespaces)
-        self.jobs.resizing.discover()
-        for kind in (HPA, VPA):
-            # A store of a missing or unreadable kind would never hold a whole list.
-            if served(self._cluster, kind, options.namespaces):
-                self.jobs.autoscalers.follow(kind, self.manager.store(kind))
-                self.manager.listen(kind, partial(self._rescaled, kind))
-        if served(self._cluster, WORKLOAD, options.namespaces):
+    def know(self, facts: ClusterFacts) -> None:
+        """Follow the gangs, queues and autoscalers that this cluster serves."""
+        self.jobs.resizing.offered = facts.resizes
+        # A store of a missing or unreadable kind would never hold a whole list.
+        for kind in facts.autoscalers:
+            self.jobs.autoscalers.follow(kind, self.manager.store(kind))
+            self.manager.listen(kind, partial(self._rescaled, kind))
+        if facts.workloads:
             self.jobs.queues.follow(self.manager.store(WORKLOAD, label_selector=JOB_UID))
             self.manager.listen(WORKLOAD, self._queue_told, label_selector=JOB_UID)
-        self._injection = injected(options.injection, self._cluster, options.own_namespace)
+        # Last: from now on probes look at the stores.
+        self._facts = facts
 
     def spares(self, wish: DesiredJob) -> int:
         """Return the number of replicas that form no whole unit, and stay outside the world."""
@@ -262,9 +247,11 @@ class Operator:
             return 0
 
     @property
-    def ready(self) -> bool:
-        """True if every store has read a complete list of its objects."""
-        return self.manager.synced()
+    def unready(self) -> str:
+        """Reason why this operator is not ready; empty once every store has read a whole list."""
+        if self._facts is None:
+            return self._server.trouble or "asks the API server what it serves"
+        return self.manager.unready
 
     def metrics(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
@@ -272,11 +259,12 @@ class Operator:
 
     @property
     def _house(self) -> Installation:
-        options = self._options
+        options, facts = self._options, self._facts
+        assert facts is not None, "no controller runs before the cluster is known"
         return Installation(
-            injection=self._injection,
+            injection=facts.injection,
             brain_url=options.url and (options.pods_url or options.url),
-            volcano=self._volcano,
+            volcano=facts.volcano,
             kueue=self.jobs.queues.served,
         )
 
@@ -393,11 +381,6 @@ class Operator:
         obj = self.jobs.find(job)
         if obj is not None:
             self._queues[0].add(key_of(obj))
-
-    def _refuse_neighbour(self) -> None:
-        # An operator with named namespaces promises that they are disjoint from another's.
-        if not self._options.namespaces:
-            dlrover.refuse_beside(self._cluster, self._options.own_namespace, _now())
 
 
 def _ours(change: StoreChange) -> bool:

@@ -11,8 +11,8 @@ class Served(Protocol):
     """The operator, as far as probes and metrics need it."""
 
     @property
-    def ready(self) -> bool:
-        """True if every store has read a complete list of its objects."""
+    def unready(self) -> str:
+        """Reason why the operator is not ready; empty if it is."""
 
     def metrics(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
@@ -42,8 +42,8 @@ def _handler(operator: Served) -> type[BaseHTTPRequestHandler]:
                 case "/livez":
                     self._say(200, b"ok\n")
                 case "/readyz":
-                    ready = operator.ready
-                    self._say(200 if ready else 503, b"ok\n" if ready else b"not synced yet\n")
+                    why = operator.unready
+                    self._say(503 if why else 200, f"{why or 'ok'}\n".encode())
                 case "/metrics":
                     self._say(200, operator.metrics())
                 case _:

@@ -200,6 +200,11 @@ class Manager:
             for reflector in watched.reflectors
         )
 
+    @property
+    def unready(self) -> str:
+        """Reason why the stores do not hold whole lists; empty if they do."""
+        return "" if self.synced() else "; ".join(["lists objects", *self.trouble])
+
     def stop(self) -> None:
         """Let workers finish, then release the lease, then end all threads."""
         self._stop.set()

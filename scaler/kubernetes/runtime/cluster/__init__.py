@@ -2,7 +2,7 @@
 
 from brain.errors import Conflict, NotFound
 from scaler.kubernetes.runtime.cluster.answers import ListPage, WatchEvent, WatchStream
-from scaler.kubernetes.runtime.cluster.client import ClientLimits, Cluster
+from scaler.kubernetes.runtime.cluster.client import Cluster
 from scaler.kubernetes.runtime.cluster.connection import connect
 from scaler.kubernetes.runtime.cluster.errors import (
     AlreadyExists,
@@ -15,6 +15,7 @@ from scaler.kubernetes.runtime.cluster.errors import (
     StatusCause,
     TooMany,
     Unreachable,
+    Untrusted,
     denial,
 )
 from scaler.kubernetes.runtime.cluster.kind import (
@@ -37,6 +38,7 @@ from scaler.kubernetes.runtime.cluster.kind import (
     key_of,
     version_of,
 )
+from scaler.kubernetes.runtime.cluster.limits import ClientLimits
 from scaler.kubernetes.runtime.cluster.transport import Transport
 
 __all__ = [
@@ -71,6 +73,7 @@ __all__ = [
     "TooMany",
     "Transport",
     "Unreachable",
+    "Untrusted",
     "WatchEvent",
     "WatchStream",
     "connect",

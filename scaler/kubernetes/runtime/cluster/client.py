@@ -9,13 +9,14 @@ an error of ``errors``.
 import threading
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Any, Literal
 
 from scaler.kubernetes.runtime.cluster.answers import ListPage, WatchStream, anything, page, whole
 from scaler.kubernetes.runtime.cluster.errors import TooMany, Unreachable, failure
 from scaler.kubernetes.runtime.cluster.kind import LEASE, POD, Kind, Object
+from scaler.kubernetes.runtime.cluster.limits import ClientLimits
 from scaler.kubernetes.runtime.cluster.transport import (
     APPLY,
     MERGE,
@@ -24,7 +25,7 @@ from scaler.kubernetes.runtime.cluster.transport import (
     TransportAnswer,
     TransportRequest,
 )
-from scaler.kubernetes.runtime.pace import Backoff, Clock, SystemClock
+from scaler.kubernetes.runtime.pace import Clock, SystemClock
 
 #: Called after every answer with verb, code (0: no answer) and seconds.
 Observer = Callable[[str, int, float], None]
@@ -33,43 +34,26 @@ Propagation = Literal["Background", "Foreground", "Orphan"]
 _LONGEST_SILENCE = 4 * 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientLimits:
-    """Limits of the client for the API server."""
-
-    #: Most concurrent requests, watches aside; one of them is reserved for leases.
-    in_flight: int = 8
-    request_seconds: float = 10.0
-    #: Seconds without any event, bookmarks included, after which a watch counts as cut.
-    silence_seconds: float = 90.0
-    #: Most attempts of a request, and most seconds that its repetitions may take in all.
-    attempts: int = 4
-    patience_seconds: float = 10.0
-    pauses: Backoff = Backoff(first_seconds=0.2, longest_seconds=5.0)
-
-
 class Cluster:
     """One API server. Many threads may use it."""
 
     def __init__(
         self,
         transport: Transport,
-        limits: ClientLimits = ClientLimits(),
+        limits: ClientLimits | None = None,
         *,
         clock: Clock | None = None,
         random: Random | None = None,
         sleep: Callable[[float], object] | None = None,
         observe: Observer = lambda verb, code, seconds: None,
     ) -> None:
-        if limits.in_flight < 2:
-            raise ValueError(f"in_flight is {limits.in_flight}: leases need one of at least two")
-        self._transport, self._limits = transport, limits
+        self._transport, self._limits = transport, limits or ClientLimits()
         self._clock = clock or SystemClock()
         self._random = random or Random()
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait
         self._observe = observe
-        self._ordinary = threading.BoundedSemaphore(limits.in_flight - 1)
+        self._ordinary = threading.BoundedSemaphore(self._limits.in_flight - 1)
         self._lease = threading.BoundedSemaphore(1)
         self._fence: Callable[[], float] | None = None
 
@@ -185,6 +169,14 @@ class Cluster:
         request = TransportRequest(method="GET", path=path, query=query)
         return anything(self._answer("get", request, safe=True).body, request)
 
+    def ready(self) -> None:
+        """Return if the server says that it is ready.
+
+        Raises:
+            Unreachable: it has not read its roles yet, for example.
+        """
+        self._answer("get", TransportRequest(method="GET", path="/readyz"), safe=True)
+
     def log(self, namespace: str, pod: str, container: str, *, tail: int, follow: bool) -> Stream:
         """Return the last ``tail`` lines of a container's output, and with ``follow`` later ones.
 
@@ -290,15 +282,12 @@ class Cluster:
             NotFound: the object is gone already.
             Conflict: another object has the name by now.
         """
-        body: dict[str, Any] = {
+        body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "propagationPolicy": propagation,
+            **_ending(uid, grace_seconds),
         }
-        if uid is not None:
-            body["preconditions"] = {"uid": uid}
-        if grace_seconds is not None:
-            body["gracePeriodSeconds"] = grace_seconds
         request = TransportRequest(method="DELETE", path=kind.path(namespace, name), body=body)
         # A repeated deletion by name alone could meet a successor.
         self._write("delete", request, safe=uid is not None)
@@ -311,16 +300,11 @@ class Cluster:
         Raises:
             TooMany: a budget does not allow the eviction now.
         """
-        options: dict[str, Any] = {}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
-        if grace_seconds is not None:
-            options["gracePeriodSeconds"] = grace_seconds
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": options,
+            "deleteOptions": _ending(uid, grace_seconds),
         }
         request = TransportRequest(
             method="POST", path=POD.path(namespace, name, "eviction"), body=body
@@ -368,7 +352,7 @@ class Cluster:
             try:
                 return self._once(verb, request, lane or self._ordinary, writes)
             except (TooMany, Unreachable) as why:
-                pause = self._pause(why, attempt, safe=safe, patient=patient)
+                pause = self._limits.pause(why, attempt, self._random, safe=safe, patient=patient)
                 waited += pause or 0.0
                 if pause is None or waited > self._limits.patience_seconds:
                     raise
@@ -376,19 +360,6 @@ class Cluster:
                 if self._closed.is_set():
                     raise
         raise AssertionError("the last attempt returns or raises")
-
-    def _pause(
-        self, why: TooMany | Unreachable, attempt: int, *, safe: bool, patient: bool
-    ) -> float | None:
-        """Return seconds until the next attempt; None if there is none."""
-        # A request that was refused for its number was not carried out, so it may always be
-        # repeated.
-        if attempt >= self._limits.attempts or not patient:
-            return None
-        if not (safe or isinstance(why, TooMany)):
-            return None
-        own = self._limits.pauses.pause(attempt, self._random)
-        return max(own, why.retry_after_seconds or 0.0)
 
     def _once(
         self, verb: str, request: TransportRequest, lane: threading.BoundedSemaphore, writes: bool
@@ -414,6 +385,12 @@ class Cluster:
 
 def _given(query: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in query.items() if value}
+
+
+def _ending(uid: str | None, grace_seconds: int | None) -> dict[str, Any]:
+    """Return the options with which one object of a name ends."""
+    options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid is not None else {}
+    return options if grace_seconds is None else options | {"gracePeriodSeconds": grace_seconds}
 
 
 def _dry(dry_run: bool) -> dict[str, str]:

@@ -12,6 +12,7 @@ Denied (NotAllowed)         a policy or a webhook of the cluster says no; its wo
 NotSignedIn                 no valid credentials
 TooMany (Overloaded)        slow down for ``retry_after_seconds``
 Unreachable (Unavailable)   no answer, or the server's own failure
+└── Untrusted               no answer, because a certificate is not accepted
 """
 
 import re
@@ -109,6 +110,12 @@ class Unreachable(Unavailable):
     def __init__(self, detail: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(detail)
         self.retry_after_seconds = retry_after_seconds
+
+
+class Untrusted(Unreachable):
+    """One side does not accept the other's TLS certificate; correct the kubeconfig or the server's
+    certificate.
+    """
 
 
 class _Details(msgspec.Struct, rename="camel"):

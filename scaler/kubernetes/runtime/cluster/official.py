@@ -5,6 +5,7 @@ decodes answers.
 """
 
 import re
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -19,7 +20,7 @@ from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
 from brain.errors import BadInput
-from scaler.kubernetes.runtime.cluster.errors import Unreachable
+from scaler.kubernetes.runtime.cluster.errors import Unreachable, Untrusted
 from scaler.kubernetes.runtime.cluster.transport import TransportAnswer, TransportRequest
 
 _USER_AGENT = "brain-scaler"
@@ -142,7 +143,8 @@ class OfficialTransport:
                 retries=_ONCE,
             )
         except _NO_ANSWER as why:
-            raise Unreachable(f"{request}: {_words(why)}") from why
+            error = Untrusted if _untrusted(why) else Unreachable
+            raise error(f"{request}: {_words(why)}") from why
 
 
 class OfficialStream:
@@ -183,6 +185,14 @@ class OfficialStream:
         except (RuntimeError, ValueError, OSError):
             # No thread to wake: the stream ended by itself.
             return
+
+
+def _untrusted(why: BaseException) -> bool:
+    """True if TLS failed because one side does not accept the other's certificate."""
+    cause = why.__cause__ or why.__context__
+    if isinstance(why, ssl.SSLError) and "CERTIFICATE" in (why.reason or ""):
+        return True
+    return cause is not None and _untrusted(cause)
 
 
 def _words(why: Exception) -> str:
