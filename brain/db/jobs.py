@@ -1,13 +1,22 @@
 """Jobs, their plans and decisions."""
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from brain.db.columns import change, page, row, upsert, values
-from brain.db.tables import ACTIVE_PLAN, UNFINISHED, decisions, fits, jobs, plans
+from brain.db.tables import (
+    ACTIVE_PLAN,
+    REACHED_PLAN,
+    UNFINISHED,
+    decisions,
+    fits,
+    jobs,
+    plans,
+)
 from brain.errors import Conflict, NameTaken, StalePlan, UnknownJob, UnknownPlan, VersionMismatch
 from brain.types.job import Job, JobId
 from brain.types.order import JOBS, PLANS, Order, Place
@@ -192,6 +201,12 @@ class SqlPlans:
         decided = self._connection.execute(_DECISIONS_AMONG, {"jobs": list(jobs)})
         self._decided.update((job, decision) for job, decision in decided)
 
+    def since_reached(self, pool: PoolName) -> Mapping[JobId, Sequence[ScalePlan]]:
+        found: defaultdict[JobId, list[ScalePlan]] = defaultdict(list)
+        for plan in self._read(_SINCE_REACHED, pool=pool):
+            found[plan.job].append(plan)
+        return found
+
     def active(self, job: JobId) -> ScalePlan | None:
         if job in self._known:
             return next((plan for plan in self._known[job] if plan.active), None)
@@ -246,3 +261,20 @@ _DECISIONS_AMONG = sa.select(decisions.c.job, decisions.c.recommendation).where(
     decisions.c.job.in_(sa.bindparam("jobs", expanding=True))
 )
 _ACTIVE_OF = _MINE.where(ACTIVE_PLAN)
+#: The unfinished jobs of a pool.
+OF_POOL = sa.select(jobs.c.id).where(jobs.c.pool == sa.bindparam("pool"), UNFINISHED)
+_LAST_REACHED = (
+    sa.select(plans.c.job, sa.func.max(plans.c.generation).label("generation"))
+    .where(plans.c.job.in_(OF_POOL), REACHED_PLAN)
+    .group_by(plans.c.job)
+    .subquery()
+)
+_SINCE_REACHED = (
+    sa.select(plans)
+    .outerjoin(_LAST_REACHED, _LAST_REACHED.c.job == plans.c.job)
+    .where(
+        plans.c.job.in_(OF_POOL),
+        plans.c.generation >= sa.func.coalesce(_LAST_REACHED.c.generation, 0),
+    )
+    .order_by(plans.c.job, plans.c.generation.desc())
+)

@@ -9,7 +9,7 @@ from brain.types.allocation import Allocation
 from brain.types.diagnosis import Diagnosis
 from brain.types.explanation import Explanation
 from brain.types.job import FINISHED, Intent, JobDocument, JobId, JobState, ObjectCondition
-from brain.types.plan import ACTIVE, Approval, Outcome, PlanKind, PlanState
+from brain.types.plan import ACTIVE, REACHED, Approval, Outcome, PlanKind, PlanState
 from brain.types.pool import FreezeScope
 from brain.types.recommendation import Prediction, Recommendation
 from brain.types.record import Role
@@ -35,6 +35,7 @@ def _states(states: frozenset[JobState] | frozenset[PlanState]) -> str:
 
 UNFINISHED = sa.text(f"state NOT IN ({_states(FINISHED)})")
 ACTIVE_PLAN = sa.text(f"state IN ({_states(ACTIVE)})")
+REACHED_PLAN = sa.text(f"state IN ({_states(REACHED)})")
 
 _SAID = Value[object](tuple[ObjectCondition, ...])
 

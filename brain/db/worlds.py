@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from brain.db.columns import insert, page, reader, row, upsert, value, values
+from brain.db.jobs import OF_POOL
 from brain.db.tables import UNFINISHED, fits, jobs, leases, nodes, replicas, worlds
 from brain.errors import UnknownNode
 from brain.ports import StoredFit
@@ -15,7 +16,7 @@ from brain.types.job import JobId
 from brain.types.order import NODES, Order, Place
 from brain.types.pool import PoolLease
 from brain.types.resources import Node, NodeName, PoolName
-from brain.types.world import Replica, World
+from brain.types.world import Replica, ReplicaState, World
 
 #: Expiry of a released lease; its row stays, because its term must keep growing.
 _LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -72,6 +73,12 @@ class SqlWorlds:
             return self._placed[job]
         return values(Replica, self._connection.execute(_REPLICAS_OF, {"job": job}))
 
+    def live(self, pool: PoolName) -> Mapping[JobId, Sequence[Replica]]:
+        found: defaultdict[JobId, list[Replica]] = defaultdict(list)
+        for job, replica in _by_job(self._connection.execute(_LIVE, {"pool": pool})):
+            found[job].append(replica)
+        return found
+
     def on(self, nodes: Collection[NodeName]) -> Mapping[JobId, Sequence[Replica]]:
         found: defaultdict[JobId, list[Replica]] = defaultdict(list)
         names = list(nodes)
@@ -109,6 +116,11 @@ _REPLICAS_OF = (
     sa.select(replicas)
     .where(replicas.c.job == sa.bindparam("job"))
     .order_by(replicas.c.id, replicas.c.role)
+)
+_LIVE = (
+    sa.select(replicas)
+    .where(replicas.c.job.in_(OF_POOL), replicas.c.state != ReplicaState.EXITED)
+    .order_by(replicas.c.job, replicas.c.id, replicas.c.role)
 )
 #: Most names in one statement; SQLite takes 32,766.
 _NAMES = 10_000

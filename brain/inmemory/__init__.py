@@ -53,7 +53,7 @@ class MemoryTransaction:
         rows: dict[str, Rows[Any, Any]] = {name: Rows(table) for name, table in committed.items()}
         self._rows = rows
         self.jobs = MemoryJobs(rows["jobs"], rows["fits"])
-        self.plans = MemoryPlans(rows["plans"], rows["decisions"])
+        self.plans = MemoryPlans(rows["plans"], rows["decisions"], rows["jobs"])
         self.telemetry = MemoryTelemetry(
             rows["samples"], rows["sources"], rows["minutes"], rows["hours"], rows["worlds"]
         )

@@ -8,7 +8,7 @@ from brain.inmemory.rows import Rows
 from brain.ports import StoredFit
 from brain.types.job import Job, JobId
 from brain.types.order import JOBS, PLANS, Order, Place
-from brain.types.plan import ScalePlan
+from brain.types.plan import REACHED, ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.resources import PoolName
 
@@ -91,9 +91,11 @@ class MemoryPlans:
         self,
         rows: Rows[JobId, Mapping[int, ScalePlan]],
         decisions: Rows[JobId, Recommendation],
+        jobs: Rows[JobId, Job],
     ) -> None:
         self._rows = rows
         self._decisions = decisions
+        self._jobs = jobs
 
     def add(self, plan: ScalePlan) -> None:
         newest = next(iter(self.of(plan.job)), None)
@@ -131,6 +133,15 @@ class MemoryPlans:
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
         """Do nothing: dictionaries need no reading ahead."""
+
+    def since_reached(self, pool: PoolName) -> Mapping[JobId, Sequence[ScalePlan]]:
+        found: dict[JobId, list[ScalePlan]] = {}
+        for job in self._jobs.values():
+            if job.pool == pool and not job.finished and (plans := self.of(job.id)):
+                reached = (plan.generation for plan in plans if plan.state in REACHED)
+                last = max(reached, default=0)
+                found[job.id] = [plan for plan in plans if plan.generation >= last]
+        return found
 
     def active(self, job: JobId) -> ScalePlan | None:
         return next((plan for plan in self.of(job) if plan.active), None)

@@ -11,7 +11,7 @@ from brain.types.job import Job, JobId
 from brain.types.order import NODES, Order, Place
 from brain.types.pool import PoolLease
 from brain.types.resources import Node, NodeName, PoolName
-from brain.types.world import Replica, World
+from brain.types.world import Replica, ReplicaState, World
 
 #: Expiry of a released lease; its row stays, because its term must keep growing.
 LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,6 +52,14 @@ class MemoryWorlds:
     def replicas(self, job: JobId) -> Sequence[Replica]:
         found = self._replicas.get(job, {}).values()
         return sorted(found, key=lambda replica: (replica.id, replica.role))
+
+    def live(self, pool: PoolName) -> Mapping[JobId, Sequence[Replica]]:
+        found = {
+            job: [each for each in self.replicas(job) if each.state is not ReplicaState.EXITED]
+            for job, it in self._jobs.items()
+            if it.pool == pool and not it.finished
+        }
+        return {job: replicas for job, replicas in found.items() if replicas}
 
     def on(self, nodes: Collection[NodeName]) -> Mapping[JobId, Sequence[Replica]]:
         wanted = set(nodes)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from brain.lifecycle.desired import reached, standing, wished, wished_nodes
+from brain.lifecycle.desired import FIRST_NODES, reached, standing, wished, wished_nodes
 from brain.ports import Transaction
 from brain.types.allocation import Allocation
 from brain.types.job import Job, JobId, JobState
@@ -70,7 +70,12 @@ class Holding:
 
 def holding(tx: Transaction, job: Job) -> Holding:
     """Return the replicas that ``job`` has and those that it waits for."""
-    plans, live = tx.plans.of(job.id), _alive(tx, job.id)
+    return _holding(tx, job, tx.plans.of(job.id), _alive(tx, job.id))
+
+
+def _holding(
+    tx: Transaction, job: Job, plans: Sequence[ScalePlan], live: Sequence[Replica]
+) -> Holding:
     generation, target = wished(plans, job)
     if groups_of(target.roles):
         return _of_groups(job, plans, live, target)
@@ -276,9 +281,7 @@ def lacks_nodes(tx: Transaction, plan: ScalePlan) -> bool:
 
 
 def provided(tx: Transaction, job: JobId, target: Allocation) -> bool:
-    """Return True if there are live replicas and the scaler reports the target's amounts for
-    each.
-    """
+    """Return True if there are live replicas, each reported with the target's amounts."""
     roles, live = roles_of(tx.worlds.latest(job)), _alive(tx, job)
     return bool(live) and all(one.resources == target.of(roles.get(one.id, WORKER)) for one in live)
 
@@ -305,10 +308,19 @@ def _live(tx: Transaction, job: JobId) -> Counter[NodeName]:
 
 def room(tx: Transaction, job: Job) -> int:
     """Return how many replicas of ``job`` its pool has room for, including the present ones."""
-    jobs = [holding(tx, other) for other in tx.jobs.unfinished(job.pool) if other.id != job.id]
+    return room_beside_others(tx, job)(tx, job)
+
+
+def room_beside_others(tx: Transaction, job: Job) -> Room:
+    """Return ``room`` for this job alone, with any amounts; it reads the other jobs only once."""
+    jobs = [other for other in tx.jobs.unfinished(job.pool) if other.id != job.id]
+    plans, live = tx.plans.since_reached(job.pool), tx.worlds.live(job.pool)
+    tx.fits.read_ahead([other.id for other in jobs if other.id not in plans], FIRST_NODES)
+    held = [_holding(tx, one, plans.get(one.id, ()), live.get(one.id, ())) for one in jobs]
     groups = bool(job.document.groups)
     nodes = [node for node in tx.nodes.of(job.pool) if groups or _usable(node, job)]
-    return Ledger(nodes, jobs).room(job)
+    ledger = Ledger(nodes, held)
+    return lambda _, with_amounts: ledger.room(with_amounts)
 
 
 def sized(job: Job, size: Allocation) -> Job:

@@ -12,7 +12,7 @@ from brain.settings import Settings
 from brain.types.allocation import Allocation
 from brain.types.batch import BatchWish
 from brain.types.job import Intent, Job, JobState, PolicyMode
-from brain.types.plan import PlanKind, PlanState, ScalePlan
+from brain.types.plan import REACHED, PlanKind, PlanState, ScalePlan
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.resources import NodeName
 from brain.types.roles import alike, others, ranked, roles_in
@@ -24,7 +24,6 @@ BATCH = "batch/1"
 Nodes = tuple[tuple[NodeName, int], ...]
 #: Kind of the stored nodes of a job's first world.
 FIRST_NODES = "first-nodes/1"
-_REACHED = frozenset({PlanState.APPLIED, PlanState.VERIFIED, PlanState.ROLLED_BACK})
 #: States in which no replica of a job may run.
 EMPTY = frozenset({JobState.QUEUED, JobState.SUSPENDED})
 
@@ -101,7 +100,7 @@ def freeze_reason(job: Job, freeze: Freeze) -> str:
 
 def reached(plan: ScalePlan) -> bool:
     """Return True if a world has met the plan's target."""
-    return plan.state in _REACHED or (
+    return plan.state in REACHED or (
         plan.state is PlanState.SUPERSEDED and plan.outcome.epoch is not None
     )
 

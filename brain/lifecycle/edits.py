@@ -9,7 +9,7 @@ from math import ceil
 from brain.errors import BadInput, Conflict
 from brain.lifecycle.amounts import FULL, ReplicaUse, recent_use
 from brain.lifecycle.batches import ask_with, asked_for
-from brain.lifecycle.capacity import room, sized
+from brain.lifecycle.capacity import Room, room_beside_others, sized
 from brain.lifecycle.desired import EMPTY, frozen, may_act, standing, wished, wished_batch
 from brain.lifecycle.observed import ThroughputObserved, look
 from brain.lifecycle.plans import draft, inconclusive, instead, obstacle, reserving
@@ -100,6 +100,7 @@ def edit(
         raise Conflict(
             f"job {job.document.name} already has these values, or a plan will give them to it"
         )
+    room = room_beside_others(tx, job)
     fits = room(tx, sized(job, asked))
     if fits < size and not at_once:
         raise Conflict(
@@ -127,12 +128,12 @@ def edit(
     next_step = (
         f"The edit applies now: {_NOTHING_RUNS}."
         if at_once
-        else _next_step(tx, job, plan, settings)
+        else _next_step(tx, job, plan, settings, room)
     )
     explanation = replace(plan.explanation, reason=reason, next_step=next_step)
     active = tx.plans.active(job.id)
     plan = replace(plan, explanation=explanation)
-    plan = instead(tx, job, active, plan, by=by, settings=settings, now=now)
+    plan = instead(tx, job, active, plan, by=by, settings=settings, now=now, room=room)
     return _applied(tx, job, plan, now) if at_once else plan
 
 
@@ -204,11 +205,11 @@ def _applied(tx: Transaction, job: Job, plan: ScalePlan, now: datetime) -> Scale
     return inconclusive(tx, plan, _NOTHING_RUNS, now)
 
 
-def _next_step(tx: Transaction, job: Job, plan: ScalePlan, settings: Settings) -> str:
+def _next_step(tx: Transaction, job: Job, plan: ScalePlan, settings: Settings, room: Room) -> str:
     """Return a sentence on the parts of a plan that apply now, and those that apply at the safe
     point.
     """
-    blocked = obstacle(tx, job, replace(plan, state=PlanState.APPROVED))
+    blocked = obstacle(tx, job, replace(plan, state=PlanState.APPROVED), room=room)
     if blocked:
         return f"No part of the edit applies now: {blocked}."
     steps = []

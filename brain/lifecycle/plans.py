@@ -347,10 +347,12 @@ def instead(
     by: str,
     settings: Settings,
     now: datetime,
+    room: Room = room,
 ) -> ScalePlan:
     """Store ``plan`` as approved in place of the active plan, and begin it if possible."""
     if active is not None:
-        blocked = obstacle(tx, job, plan) if active.state is PlanState.APPLYING else None
+        applying = active.state is PlanState.APPLYING
+        blocked = obstacle(tx, job, plan, room=room) if applying else None
         if blocked:
             raise Conflict(f"plan {active.generation} is being applied, and {blocked}")
         message = f"superseded by plan {plan.generation}"
@@ -358,7 +360,7 @@ def instead(
         move_plan(tx, active, PlanState.SUPERSEDED, message, now, by=by, outcome=outcome)
     tx.plans.add(plan)
     told(tx, plan, plan.explanation.reason, now, by=by)
-    return begin(tx, approved(tx, plan, by, now), settings=settings, now=now)
+    return begin(tx, approved(tx, plan, by, now), settings=settings, now=now, room=room)
 
 
 def approved(tx: Transaction, plan: ScalePlan, by: str, now: datetime) -> ScalePlan:

@@ -10,7 +10,7 @@ from datetime import datetime
 from brain.errors import BadInput, Conflict, VersionMismatch
 from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.amounts import overused
-from brain.lifecycle.capacity import fitting
+from brain.lifecycle.capacity import Room, fitting, room, room_beside_others
 from brain.lifecycle.desired import effective_mode, standing, wished
 from brain.lifecycle.observed import look
 from brain.lifecycle.plans import (
@@ -62,7 +62,8 @@ def request(
     # An edit that is under way goes on, with the new size.
     ahead = wished(plans, job)[1]
     amounts = ahead.resources
-    size, clamped = clamp(tx, job, ahead, replicas)
+    room = room_beside_others(tx, job)
+    size, clamped = clamp(tx, job, ahead, replicas, room=room)
     expect_workers(replace(ahead, replicas=size))
     active = tx.plans.active(job.id)
     _expect_change(job, size, current, active, clamped)
@@ -88,10 +89,12 @@ def request(
         promised=None if ahead.roles else sight.promise(size),
         proposed_by=by,
     )
-    return instead(tx, job, active, plan, by=by, settings=settings, now=now)
+    return instead(tx, job, active, plan, by=by, settings=settings, now=now, room=room)
 
 
-def clamp(tx: Transaction, job: Job, ahead: Allocation, replicas: int) -> tuple[int, str]:
+def clamp(
+    tx: Transaction, job: Job, ahead: Allocation, replicas: int, *, room: Room = room
+) -> tuple[int, str]:
     """Return the largest possible size up to ``replicas``, and the reason if it is smaller.
 
     The size has the roles and amounts of ``ahead``.
@@ -102,7 +105,7 @@ def clamp(tx: Transaction, job: Job, ahead: Allocation, replicas: int) -> tuple[
     """
     _expect_some(replicas)
     sizes = list(job.document.replicas.sizes())
-    fits, most = fitting(tx, job, ahead), job.document.resource_limits.most(ahead)
+    fits, most = fitting(tx, job, ahead, room=room), job.document.resource_limits.most(ahead)
     possible = [size for size in sizes if size <= fits]
     if not possible:
         expect_within_limits(job, replace(ahead, replicas=max(sizes[0], others(ahead.roles) + 1)))
@@ -117,8 +120,8 @@ def clamp(tx: Transaction, job: Job, ahead: Allocation, replicas: int) -> tuple[
     if not job.document.replicas.allow(replicas):
         reasons.append(f"its bounds allow {_limits(job)}")
     if size == possible[-1] and size != sizes[-1] and replicas > fits:
-        room = f"the pool has room for {fits} now"
-        reasons.append(room if fits != most else f"its resourceLimits allow {fits}")
+        pool = f"the pool has room for {fits} now"
+        reasons.append(pool if fits != most else f"its resourceLimits allow {fits}")
     return size, " and ".join(reasons)
 
 

@@ -65,6 +65,12 @@ class WorldStore(Protocol):
         """Return all replicas that a job ever had, lowest id first."""
         ...
 
+    def live(self, pool: PoolName) -> Mapping[JobId, Sequence[Replica]]:
+        """Return, by unfinished job of a pool, the replicas that have not exited, lowest id first.
+        Jobs without such replicas are left out.
+        """
+        ...
+
     def on(self, nodes: Collection[NodeName]) -> Mapping[JobId, Sequence[Replica]]:
         """Return, by job, the replicas that unfinished jobs have or had on these nodes, lowest id
         first. Jobs without such replicas are left out.

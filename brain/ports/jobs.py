@@ -1,6 +1,6 @@
 """Stores of jobs and plans."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from brain.types.job import Job, JobId
@@ -113,6 +113,13 @@ class PlanStore(Protocol):
     def read_ahead(self, jobs: Collection[JobId]) -> None:
         """Read the plans and decisions of all these jobs with few statements, so that later queries
         in the same transaction need no further statement.
+        """
+        ...
+
+    def since_reached(self, pool: PoolName) -> Mapping[JobId, Sequence[ScalePlan]]:
+        """Return, by unfinished job of a pool, its plans from the newest one in a state of
+        ``REACHED`` on (all, if none is in such a state), highest generation first. Jobs without
+        plans are left out.
         """
         ...
 

@@ -66,6 +66,8 @@ PLAN_MOVES: Mapping[PlanState, frozenset[PlanState]] = {
 
 #: States of an active plan, of which a job has at most one.
 ACTIVE = frozenset({PlanState.PROPOSED, PlanState.APPROVED, PlanState.APPLYING, PlanState.APPLIED})
+#: States of a plan whose target a world has met; a superseded plan may have met it, too.
+REACHED = frozenset({PlanState.APPLIED, PlanState.VERIFIED, PlanState.ROLLED_BACK})
 
 
 class PlanKind(StrEnum):

@@ -1,14 +1,18 @@
-"""Lists ask the database a number of questions that does not grow with them."""
+"""Lists, and requests for a size, ask a number of questions that does not grow with the jobs."""
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from brain.db import SqlStores
+from brain.types.job import JobId
 from brain.types.record import Role
+from brain.types.resources import Resources
 from tests.api.app import Api
-from tests.fleets import LOOKED_AT, fill
+from tests.builders import node
+from tests.fleets import LOOKED_AT, fill, job_id
 from tests.statements import statements
 
 LISTS = {
@@ -50,5 +54,33 @@ def asked(api: Api, path: str) -> list[str]:
         with statements() as every:
             answer = http.get(path)
     assert answer.status_code == 200
+    told = [one.partition(" IN (")[0] for one in every]
+    return [one for one in told if one.startswith("SELECT") and "FROM tokens" not in one]
+
+
+def test_a_request_for_a_size_reads_the_pool_once_however_many_jobs_it_has(
+    tmp_path: Path, sqlite_url: str, postgresql_url: str
+) -> None:
+    few, many = (8, 40)
+    for url in (sqlite_url, postgresql_url):
+        with closing(SqlStores(url)) as stores:
+            api = Api(tmp_path, stores=stores, now=LOOKED_AT)
+            fill(stores, few)
+            large = Resources(cpu_millis=2**20, memory_bytes=2**50, gpus=2**10)
+            with stores.transaction() as tx:
+                tx.nodes.put(replace(node("large", seen_at=LOOKED_AT), capacity=large))
+            expected = resized(api, job_id(0))
+            fill(stores, many, already=few)
+            assert resized(api, job_id(4)) == expected
+            assert len([one for one in expected if "FROM nodes" in one]) == 1
+
+
+def resized(api: Api, job: JobId) -> list[str]:
+    """The questions that a request for a size asks the database; signing in apart."""
+    with api.http(api.token(Role.ADMIN)) as http:
+        http.get("/api/v1/nodes")  # the token's use is noted
+        with statements() as every:
+            answer = http.post(f"/api/v1/jobs/{job}/plans", json={"replicas": 3})
+    assert answer.status_code == 201, answer.text
     told = [one.partition(" IN (")[0] for one in every]
     return [one for one in told if one.startswith("SELECT") and "FROM tokens" not in one]

@@ -1,13 +1,16 @@
 """The contract of reading ahead: questions about many jobs at once are answered as one by one."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from brain.ports import SeriesStretch, Stores, Transaction
 from brain.types.job import JobId
-from tests.builders import at, replica, throughput, world
+from brain.types.plan import PlanState
+from brain.types.resources import PoolName
+from tests.builders import at, plan, replica, throughput, world
 from tests.fleets import LOOKED_AT, fill, job_id
 
 MINUTE = timedelta(minutes=1)
@@ -106,3 +109,29 @@ def test_replicas_that_are_stored_later_are_seen(stores: Stores) -> None:
         tx.worlds.read_ahead([job_id(0)])
         tx.worlds.put_replicas(job_id(0), [replica(3)])
         assert tx.worlds.replicas(job_id(0)) == [replica(3)]
+
+
+def test_of_a_pools_plans_those_count_that_came_since_a_world_met_one(stores: Stores) -> None:
+    fill(stores, 5)
+    with stores.transaction() as tx:
+        tx.plans.put(replace(tx.plans.get(IDS[2], 2), state=PlanState.REJECTED))
+        tx.plans.add(plan(3, job=IDS[2], state=PlanState.APPLIED))
+    with stores.transaction(read_only=True) as tx:
+        found = tx.plans.since_reached(PoolName("local"))
+        generations = {id: [each.generation for each in plans] for id, plans in found.items()}
+        assert generations == {IDS[0]: [2, 1], IDS[2]: [3], IDS[4]: [2, 1]}
+        assert found[IDS[0]] == tx.plans.of(IDS[0])
+        assert not tx.plans.since_reached(PoolName("elsewhere"))
+
+
+def test_a_pools_live_replicas_are_those_of_each_unfinished_job(stores: Stores) -> None:
+    fill(stores, 5)
+    with stores.transaction(read_only=True) as tx:
+        expected = {
+            job.id: live
+            for job in tx.jobs.unfinished(PoolName("local"))
+            if (live := [r for r in tx.worlds.replicas(job.id) if r.ended_at is None])
+        }
+        assert expected
+        assert tx.worlds.live(PoolName("local")) == expected
+        assert not tx.worlds.live(PoolName("elsewhere"))
