@@ -76,6 +76,9 @@ def it(shared: Cluster) -> Iterator[Cluster]:
     """That cluster, without jobs, policies and quotas of other tests."""
     yield shared
     shared.kubectl("delete", "elasticjobs,resourcequotas", "--all")
+    if not shared.server.collects:
+        # Pods outlive their job's object, and the next test would see them.
+        shared.kubectl("delete", "pods", "--all")
     of_all = "validatingadmissionpolicies,validatingadmissionpolicybindings"
     shared.kubectl("delete", of_all, "costs", "--ignore-not-found")
     shared.until("no job is left", lambda: not shared.job() and not shared.pods())
