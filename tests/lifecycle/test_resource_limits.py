@@ -7,11 +7,13 @@ import pytest
 
 from brain import lifecycle
 from brain.errors import BadInput, ImpossibleBounds
+from brain.optimizer import recommend
 from brain.types.allocation import Bounds
 from brain.types.job import ApprovalPolicy, JobDocument, PolicyMode, ResourceLimits
 from brain.types.plan import ScalePlan
 from brain.types.resources import Resources
 from brain.types.roles import RoleSize
+from tests.optimizer.test_policies import situation
 from tests.virtual import Laptop, scaling_by
 
 ONE = Resources(cpu_millis=1000)
@@ -84,6 +86,17 @@ def test_brain_chooses_no_size_beyond_the_limits():
     assert free.job.sized(1) == limited.job.sized(1)
     assert max(plan.target.replicas for plan in free.plans) > 3
     assert max(plan.target.replicas for plan in limited.plans) == 3
+
+
+def test_a_choice_beyond_the_limits_gives_way_to_the_best_one_within_them():
+    here = training(2, groups={}, replicas=Bounds(min=1, max=4))
+    with here.transaction() as (tx, job):
+        given = situation({1: 100.0, 2: 199.0, 4: 390.0}, job=job, current=job.sized(1))
+        _, choice = lifecycle.choose(tx, given, lambda *_: 16)
+        alone = given.without_target(1, "no other division")
+    assert recommend(given).target.replicas == 4
+    assert choice.target.replicas == 2
+    assert (alone.sizes, alone.served) == ((1,), None)
 
 
 def test_a_job_that_could_not_begin_within_its_limits_is_refused():
