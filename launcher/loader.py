@@ -7,7 +7,7 @@
             loader = DataLoader(data, num_workers=loaders.workers, ...)
 
 A plan changes the control group of a replica while it runs, so this module reads the kernel's
-files. It uses only the standard library. Ranks may get different numbers.
+files. It uses only the standard library. Ranks may get different numbers of workers.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class Loaders:
 
     @property
     def prefetch(self) -> int:
-        """Batches that each worker reads ahead; all workers together read as many as with the
-        script's own number.
+        """The number of batches that each worker reads ahead.
+
+        All workers together read as many batches ahead as with the script's own number of workers.
         """
         return max(2, -(-self._ahead // max(1, self.workers)))
 
@@ -78,9 +79,9 @@ def _cpus() -> float | None:
 
 
 def quotas(root: Path) -> Iterator[float]:
-    """Yield the CPU quotas of the control groups around this process, in CPUs.
+    """Yield the CPU quotas, in CPUs, of the control groups that contain this process.
 
-    ``root`` is the folder of the machine's files.
+    ``root`` is the directory that contains ``proc`` and ``sys``.
     """
     with suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():

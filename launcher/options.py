@@ -29,13 +29,9 @@ def launch_config(
 ) -> LaunchConfig:
     """Build the launch configuration from ``entrypoint.options``.
 
-    Options that are not given have torchrun's defaults.
-
-    The environment gives ``BRAIN_HOME``, ``BRAIN_PROBE`` and what workers inherit. ``--log-dir`` is
-    made here, and devices are counted where ``--nproc-per-node`` leaves it to the launcher.
-
-    The environment gives ``BRAIN_HOME``, ``BRAIN_PROBE`` and what workers inherit. ``--log-dir`` is
-    made here, and devices are counted if ``--nproc-per-node`` leaves their number open.
+    Options that are not given have torchrun's defaults. The environment gives ``BRAIN_HOME``,
+    ``BRAIN_PROBE`` and the variables that workers inherit. The directory of ``--log-dir`` is made
+    here. Devices are counted if ``--nproc-per-node`` leaves their number open.
 
     Raises:
         BadInput: a value that cannot be used; the message names the flag and the remedy.
@@ -120,10 +116,10 @@ def launch_config(
 def auto_config(
     options: Mapping[str, Any], interpreter: str, environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Apply ``--auto_config`` like dlrover-run: set missing flags from the machine.
+    """Apply ``--auto_config`` as dlrover-run does: set missing flags from the machine.
 
-    The number of nodes comes from ``NODE_NUM``, the number of workers from the devices. Four nodes
-    or more are checked.
+    The number of nodes comes from ``NODE_NUM``, and the number of workers from the devices. With
+    four nodes or more, the network check is turned on.
     """
     found: dict[str, Any] = {}
     if (count := environment.get("NODE_NUM")) and options.get("nnodes", "1:1") == "1:1":

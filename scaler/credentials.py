@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class AsyncAsked(Protocol):
-    """``AsyncBrainClient``, or its stand-in without a Brain."""
+    """``AsyncBrainClient``, or its stand-in if the scaler runs without Brain."""
 
     async def send(self, call: Call[T], /) -> T:
         """Send one request; errors as in ``AsyncBrainClient.send``."""
@@ -65,7 +65,7 @@ class Credentials:
         """Get the missing credentials, or store the reason why they are not available.
 
         Raises:
-            Unavailable: Brain is away and no living agent can stand in.
+            Unavailable: Brain is away, and no living agent provides the environment.
         """
         try:
             await self._fetch_environment(wish)

@@ -36,7 +36,7 @@ class DesiredJobs:
         return {wish.job: wish for wish in self.pool.jobs}
 
     def order(self, job: JobId) -> Order:
-        """Return the order for a job that has a desired state."""
+        """Return the order for a job, which must have a desired state."""
         since = self.since.get(job, self.confirmed_at)
         return Order(wish=self.jobs[job], since=since, confirmed_at=self.confirmed_at)
 
@@ -44,7 +44,7 @@ class DesiredJobs:
 def answered(
     known: DesiredJobs | None, answer: DesiredPool | None, now: datetime
 ) -> DesiredJobs | None:
-    """Return the desired jobs after an answer of Brain; the answer None confirms the known ones.
+    """Return the desired jobs after Brain's answer; an answer of None confirms the known jobs.
 
     A desired job that did not change stays the same object.
     """

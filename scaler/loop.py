@@ -105,8 +105,9 @@ class Scaler:
         self._wanted = asyncio.Event()
 
     def wake(self, job: JobId | None = None) -> None:
-        """Look now, because something may have happened (a child ended); only at ``job`` if it is
-        given.
+        """Look now, because something may have happened (a child ended).
+
+        If ``job`` is given, look only at that job.
         """
         self._stirred.add(job)
         self._wake.set()

@@ -52,8 +52,9 @@ def processes(wish: DesiredJob, group: str = WORKER) -> int:
 
 
 def mean(wish: DesiredJob) -> Resources:
-    """Return the mean amounts that a replica reserves; before it is in a world, a replica has no
-    role.
+    """Return the mean of the amounts that replicas reserve.
+
+    The mean is for replicas that are not in a world yet, because they have no role.
 
     Raises:
         BadInput: as ``document``.

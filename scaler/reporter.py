@@ -54,7 +54,7 @@ class Reporter:
             self._noted = True
 
     def announce(self) -> None:
-        """Report on the event loop what was noted."""
+        """Start to report the noted observations; call this on the event loop."""
         if self._noted:
             self._noted = False
             self._changed.set()
@@ -68,7 +68,7 @@ class Reporter:
 
         Raises:
             Unavailable: Brain cannot be reached.
-            VersionMismatch: another write crossed the report; send it again.
+            VersionMismatch: another write came before the report; send the report again.
         """
         while True:
             self._changed.clear()

@@ -159,7 +159,7 @@ class Shim:
     # -- saving -------------------------------------------------------------------------------
 
     def save(self, original: Any, obj: Any, f: Any, args: Any, kwargs: Any) -> Any:
-        """Replacement of ``torch.save`` for paths."""
+        """Replace ``torch.save`` for a path: save into shared memory, or call the original."""
         try:
             path = self._target(f)
             self.names.wait_for_previous(path)

@@ -2,7 +2,7 @@
 
 A stage contains the modules that the import of one library added. A library's dependencies are in
 its own stage or an earlier one. So a worker that compares all stages up to a library's has compared
-every variable that the library can have read. This module runs inside workers, uses only the
+every variable that the library may have read. This module runs inside workers, uses only the
 standard library and supports CPython 3.8 and later.
 """
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class Stages:
-    """The stages so far; create this object before the first import, on ``traces.Environment``."""
+    """The stages so far.
+
+    Create this object before the first import, once ``os.environ`` uses ``traces.Environment``.
+    """
 
     def __init__(self) -> None:
         self._standing = frozenset(sys.modules)
@@ -25,7 +28,7 @@ class Stages:
         self.reads: "list[set[str]]" = []
 
     def begin(self) -> None:
-        """Discard the recorded reads so far, because they come from the launcher."""
+        """Discard the reads recorded so far, because they come from the launcher."""
         os.environ._data.reads.clear()  # type: ignore[attr-defined]
 
     def imported(self, module: str) -> None:
@@ -45,8 +48,9 @@ class Stages:
         self.reads[at].update(map(os.fsdecode, content.reads))
 
     def up_to(self, library: str, after: int) -> int:
-        """Return the number after the stage of a library and any following stages that read nothing
-        and need no comparison. The result is at least ``after``.
+        """Return the number of the next stage after a library's own that read any variable.
+
+        Stages that read nothing need no comparison. The result is at least ``after``.
         """
         end = max(after, self.of.get(library, -1) + 1)
         while end < len(self.reads) and not self.reads[end]:
@@ -54,5 +58,5 @@ class Stages:
         return end
 
     def read_in(self, stages: "Iterable[int]") -> "set[str]":
-        """Return the names that were read in these stages."""
+        """Return the names of the variables that these stages read."""
         return {name for at in stages for name in self.reads[at]}

@@ -33,7 +33,7 @@ def _within(obj: Any) -> Iterator[Any]:
 
 
 def weigh(obj: Any) -> int:
-    """Return the bytes of the tensors in a state; each storage is counted once."""
+    """Return the size in bytes of the tensors in a state; each storage is counted once."""
     seen: dict[Any, int] = {}
     for each in _within(obj):
         storage = getattr(each, "untyped_storage", None)

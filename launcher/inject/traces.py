@@ -2,9 +2,9 @@
 
 ``unsafe`` returns why a process cannot be forked at all. ``Traces.found`` compares the process
 before and after an import: descriptors, shared memory, processes, temporary files, the environment,
-the directory, this process's id, and settings that a script may make before it imports. If a
-library leaves a trace, each worker imports it itself. ``Printed`` stores the output of imports, so
-that every worker prints it. This module runs inside workers, uses only the standard library and
+the current directory, this process's id, and settings that a script may make before it imports. If
+a library leaves a trace, each worker imports it itself. ``Printed`` stores the output of imports,
+so that every worker prints it. This module runs inside workers, uses only the standard library and
 supports CPython 3.8 and later.
 """
 
@@ -33,7 +33,7 @@ _SEED_BITS = 128
 
 
 class Environment(dict):  # type: ignore[type-arg]
-    """The environment while a module is imported, which records the variables that are read."""
+    """The environment during an import; it records the variables that are read."""
 
     def __init__(self, content: "Any", of_ranks: "frozenset[bytes]") -> None:
         super().__init__(content)
@@ -70,8 +70,9 @@ def replace_content(content: "Any") -> None:
 
 
 class Traces:
-    """Traces that imports have left so far; create this object before the first import, on
-    ``Environment``.
+    """Traces that imports have left so far.
+
+    Create this object before the first import, once ``os.environ`` uses ``Environment``.
     """
 
     def __init__(self) -> None:
@@ -243,7 +244,10 @@ class Printed:
 
     @contextlib.contextmanager
     def importing(self) -> "Iterator[None]":
-        """Store the output of an import, unless the import fails; workers then try it again."""
+        """Store the output of an import; if the import fails, store nothing.
+
+        Each worker then tries the failed import again.
+        """
         sizes = self._sizes()
         try:
             yield

@@ -26,7 +26,7 @@ class Checked(Message, tag="Checked", frozen=True, kw_only=True):
 
 class Look(Message, tag="Look", frozen=True, kw_only=True):
     """Request to examine the stacks of the workers of ``epoch`` twice, because these workers have
-    been silent for long.
+    been silent for a long time.
     """
 
     epoch: int

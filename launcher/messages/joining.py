@@ -65,15 +65,18 @@ class Known(Message, tag="Known", frozen=True, kw_only=True):
 
 
 class Welcome(Message, tag="Welcome", frozen=True, kw_only=True):
-    """The coordinator accepts the agent as ``replica``; ``epoch`` is the latest world's."""
+    """The coordinator accepts the agent as ``replica``; ``epoch`` is the epoch of the latest
+    world.
+    """
 
     replica: int
     epoch: int
 
 
 class Lead(Message, tag="Lead", frozen=True, kw_only=True):
-    """A coordinator's first message to the agent at the job's endpoint, which must follow the
-    sender.
+    """A coordinator's first message to the agent at the job's endpoint.
+
+    The agent must follow the sender.
     """
 
     job: str
@@ -103,7 +106,7 @@ class Refused(Message, tag="Refused", frozen=True, kw_only=True):
 
 
 class Turned(Message, tag="Turned", frozen=True):
-    """The agent follows another coordinator from now on, because the receiver was silent for long.
+    """The agent now follows another coordinator, because the receiver was silent for a long time.
 
     The agent sends this message before it closes the connection. Otherwise the receiver would take
     the closed connection as proof that the agent has ended.

@@ -67,8 +67,9 @@ class Unusable(Message, tag="Unusable", frozen=True, kw_only=True):
 
 
 class Heartbeat(Message, tag="Heartbeat", frozen=True, kw_only=True):
-    """A message that the agent sends twice a second; ``progress`` is that of its workers of
-    ``epoch``.
+    """A message that the agent sends twice a second.
+
+    ``progress`` is the progress of the agent's workers of ``epoch``.
     """
 
     epoch: int
@@ -113,8 +114,9 @@ class Exited(Message, tag="Exited", frozen=True, kw_only=True):
 
 
 class Parked(Message, tag="Parked", frozen=True, kw_only=True):
-    """Request to the workers of ``epoch`` to park, or to continue; ``mode`` as in the control
-    file.
+    """Request to the workers of ``epoch`` to park, or to continue.
+
+    ``mode`` has the values of ``park`` in the control file.
     """
 
     epoch: int

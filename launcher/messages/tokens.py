@@ -5,7 +5,7 @@ import hmac
 
 
 def digest(token: str) -> str:
-    """Return the SHA-256 of a token, hexadecimal."""
+    """Return the SHA-256 of a token as hexadecimal digits."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -3,7 +3,7 @@ storage.
 
 Workers write into it (``launcher/inject/shim.py``, ``launcher/checkpoint.py``).
 
-agent           when RAM checkpoints begin, which saves wait for storage, which agents share
+agent           starts RAM checkpoints, tracks saves ahead of storage, and shares parts
 shared_memory   the agent's directory of shared memory, and its flusher
 flusher         a program that writes the files in that directory to storage
 slots           one file on its way to storage

@@ -50,7 +50,7 @@ class RamCheckpoint:
         self._over = False
 
     def configured(self, config: LaunchConfig) -> LaunchConfig:
-        """Return the configuration with ``memory``, which starts now if the job requests it."""
+        """Return the configuration with ``memory``; open the memory now if the job requests it."""
         self._replica = config.replica
         if self._root is None:
             self._root = free_root(config.job, config.replica)
@@ -80,9 +80,7 @@ class RamCheckpoint:
 
     @property
     def state(self) -> MemoryCheckpoint | None:
-        """Return by how much memory is ahead of storage; None if no RAM checkpoint was
-        requested.
-        """
+        """Return how far the RAM checkpoint is ahead of storage; None if none was requested."""
         if self.hold is None:
             return MemoryCheckpoint(off=self.off) if self.off else None
         since = self.hold.ahead_since
@@ -140,8 +138,9 @@ class RamCheckpoint:
             self._visitors.discard(connection)
 
     def stored(self, exit: WorkerExit, tell: Callable[[WorkerExit], None]) -> None:
-        """Report a worker's end once its saves are on storage; immediately if this agent ended
-        it.
+        """Report a worker's end once its saves are on storage.
+
+        If this agent ended the worker, report at once.
         """
         if self.hold is None or exit.stopped or not self.hold.holds(exit.pid):
             tell(exit)

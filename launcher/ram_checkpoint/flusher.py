@@ -2,10 +2,10 @@
 
 python -m launcher.ram_checkpoint.flusher <directory>
     makes files in the agent's shared memory durable. At each change it prints a line of JSON with
-    the saves that are ahead of storage. A number on standard input (a worker has failed) also sends
-    steps to storage that should have stayed in memory; the program prints the number once they are
-    there. When standard input ends (the agent closed it, or was killed), the program finishes
-    accepted saves, removes the directory and ends.
+    the saves that are ahead of storage. A number on standard input means that a worker
+    has failed. The program then also writes to storage the steps that were meant to stay in memory,
+    and prints the number once they are there. When standard input ends (the agent closed it, or was
+    killed), the program finishes accepted saves, removes the directory and ends.
 
 docs/reference/protocols.md describes the contents of the directory. All state is in the file
 system, so another flusher continues after one that was killed.
@@ -154,8 +154,9 @@ class Flusher:
         return True
 
     def deserted(self, since: float) -> bool:
-        """True if no worker that may still save runs, or if workers have outlived the agent for too
-        long.
+        """True if all workers that could still save have ended.
+
+        Also True if workers have outlived the agent for too long.
         """
         if time.monotonic() - since > ORPHANS_SECONDS:
             return True
@@ -178,7 +179,7 @@ class Flusher:
             return ""
 
     def report(self) -> None:
-        """Inform the agent which saves are ahead of storage, if this has changed."""
+        """Report to the agent which saves are ahead of storage, if they have changed."""
         ahead = [
             {
                 "pid": slot.pid,

@@ -91,8 +91,10 @@ class SharedMemory:
         say: Callable[[str], None],
         news: Callable[[], None] = lambda: None,
     ) -> "SharedMemory":
-        """Create the directory ``root``, finish directories that ended agents left, and repair
-        links that a crash of the machine broke; ``news`` is called at each message of the flusher.
+        """Create the directory ``root``, and call ``news`` at each message from the flusher.
+
+        Also finish directories that ended agents left, and repair links that a crash of the machine
+        broke.
 
         Raises:
             Unavailable: there is no writable shared memory.
@@ -128,7 +130,7 @@ class SharedMemory:
         return self._report.off
 
     def persist(self) -> None:
-        """Write steps to storage that should have stayed in memory."""
+        """Also write to storage the steps that were meant to stay in memory."""
         self._asked += 1
         self._ask()
 
@@ -323,7 +325,10 @@ def _job_of(target: str) -> str:
 
 
 def free_root(job: str, replica: int) -> Path:
-    """Return a new directory of shared memory; two jobs may have the same name."""
+    """Return a path for a new directory of shared memory.
+
+    Two jobs may have the same name, so the path may end in a number.
+    """
     base = f"brain-{os.getuid()}-{plain(job)}-{max(replica, 0)}"
     names = itertools.chain([base], (f"{base}.{number}" for number in itertools.count(1)))
     return next(SHARED / name for name in names if not (SHARED / name).exists())
@@ -347,7 +352,7 @@ def _make(root: Path) -> int:
 
 
 def words(root: Path, declared: str | None, registry: Path, *, shim: bool) -> dict[str, object]:
-    """Return ``memory`` for BRAIN_WORKER."""
+    """Return the value of ``memory`` in BRAIN_WORKER."""
     return {
         "directory": str(root),
         "job": _job_of(str(root)),

@@ -65,7 +65,8 @@ class PartSharing:
     async def serve(self, asked: messages.Fetch, connection: Connection) -> None:
         """Send a file that another agent requests.
 
-        Raises: BadInput: the agent is not of this job.
+        Raises:
+            BadInput: the agent does not belong to this job.
         """
         self._check(asked.job, asked.token_sha256)
         try:
@@ -101,7 +102,7 @@ class PartSharing:
         """Keep a part that another agent pushes.
 
         Raises:
-            BadInput: the agent is not of this job, or sends no valid part.
+            BadInput: the agent does not belong to this job, or sends no valid part.
         """
         self._check(offer.job, offer.token_sha256)
         part = self._offered(offer.part)

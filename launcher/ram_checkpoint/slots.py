@@ -40,8 +40,9 @@ class Slot:
 
     @property
     def accepted(self) -> float | None:
-        """Time at which ``torch.save`` returned; None if it has not, or if its process died
-        before.
+        """The time at which ``torch.save`` returned.
+
+        None if it has not returned yet, or if the worker died before it returned.
         """
         try:
             with open(os.path.join(self.path, "accepted")) as file:
@@ -50,7 +51,7 @@ class Slot:
             return None
 
     def told(self) -> "list[dict[str, str]]":
-        """Return the changes of this slot's names that the worker's hook recorded."""
+        """Return the changes to this slot's names that the worker's hook recorded."""
         try:
             with open(os.path.join(self.path, "names")) as file:
                 return [json.loads(line) for line in file]
@@ -185,7 +186,7 @@ class Slot:
                 remove(path)
 
     def refuse(self, error: OSError) -> None:
-        """Store an error of storage for the script's next save, and try again later."""
+        """Store a storage error for the script's next save, and schedule another attempt."""
         now = time.monotonic()
         self.refused_since = self.refused_since or now
         self.next_try = now + _RETRY_SECONDS

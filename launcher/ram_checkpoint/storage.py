@@ -39,9 +39,10 @@ class StepStorage:
         self._refused: tuple[float, str] | None = None
 
     def turn(self, *, breakpoint: bool) -> bool:
-        """Store the newest step that belongs on storage; return True if one is still ahead.
+        """Store the newest step that belongs on storage.
 
-        ``breakpoint`` also stores steps that should have stayed in memory.
+        Return True if a step is still ahead of storage. ``breakpoint`` also stores steps that were
+        meant to stay in memory.
         """
         wanted = [
             part

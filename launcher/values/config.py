@@ -24,7 +24,7 @@ VERSION = 1
 
 
 class Std(IntFlag):
-    """The streams of a worker, numbered as by ``--redirects`` and ``--tee``."""
+    """The streams of a worker, with their numbers in ``--redirects`` and ``--tee``."""
 
     NONE = 0
     OUT = 1

@@ -29,7 +29,7 @@ def write(text: str) -> None:
 
 
 class Discreet:
-    """Keeps the console of a job started by hand for the script, but prints long waits.
+    """Keeps the console of a job started by hand free for the script, but prints long waits.
 
     A text that starts with ``waiting: `` is written only if the wait lasts; the next text ends the
     wait. If a wait begins again soon after its end, both count as one wait, because an agent may

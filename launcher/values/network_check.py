@@ -6,8 +6,9 @@ cause, and its first partner is not. Two rounds are enough; a third is needed if
 suspected than have passed, or if there are three nodes in total.
 
 Times are medians with their standard errors. A node is slow if it takes ``ratio`` times as long as
-usual. The threshold is ``CUT`` times that excess, so that noise does not hide a slow node. The
-excess must also be at least ``SIGMAS`` standard errors, so that noise does not make a node slow.
+usual, an excess of ``ratio`` - 1. The threshold is ``CUT`` times that excess, so that noise does
+not hide a slow node. The excess must also be at least ``SIGMAS`` standard errors, so that noise
+does not make a node slow.
 """
 
 import math
@@ -145,8 +146,9 @@ def next_round(
 def verdicts(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: float) -> Verdicts:
     """Return the nodes that failed and the nodes that are slow.
 
-    A node is slow if it takes ``ratio`` times as long as others of its kind, or as such nodes
-    usually take in this cluster (so that mostly slow nodes are also found).
+    A node is slow if it takes ``ratio`` times as long as others of its kind, or as nodes of its
+    kind usually take in this cluster. The usual times show slow nodes even if most of the present
+    nodes are slow.
     """
     tries = _tries(rounds)
     failed = {replica: why for replica, tried in tries.items() if (why := _failure(tried))}

@@ -59,7 +59,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saves:
-    """What is known about the script's checkpoints."""
+    """The known facts about the script's checkpoints."""
 
     #: The job document names one, or this world loaded one.
     declared: bool = False
@@ -316,8 +316,9 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class StopWorld:
-    """Stop the workers; the world ends because of ``cause``, or because its owner wants it if that
-    is None.
+    """Stop the workers; the world ends because of ``cause``.
+
+    If ``cause`` is None, the world ends because its owner wants it.
     """
 
     cause: Cause | None

@@ -167,7 +167,8 @@ def read(path: Path, kind: type[T]) -> T | None:
     """Return the value that ``write`` wrote; None if the file is missing or empty (after a power
     cut).
 
-    Raises: BadInput: the file's content has another shape; the message names the file.
+    Raises:
+        BadInput: the file's content has another shape; the message names the file.
     """
     try:
         content = path.read_bytes()

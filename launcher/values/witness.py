@@ -1,4 +1,4 @@
-"""What an agent knows about a world's witness; ``launcher.coordinator.witness_file`` accesses the
+"""An agent's knowledge of a world's witness; ``launcher.coordinator.witness_file`` accesses the
 file.
 """
 

@@ -2,7 +2,7 @@
 it.
 
 ``launcher.batch`` reads the file; docs/guides/launcher.md describes it. With ``--auto_tunning``,
-DLRover's ElasticDataLoader reads its ``dataloader``.
+DLRover's ElasticDataLoader reads the file's field ``dataloader``.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class BatchFile:
         self._full = ""
 
     def tell(self, processes: int) -> None:
-        """Call ``keep``; report a failure only once, because every lease tries again."""
+        """Call ``keep`` at every lease, and report the same failure only once."""
         try:
             self.keep(self.desired, processes)
             self._full = ""

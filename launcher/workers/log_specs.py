@@ -3,7 +3,7 @@
 A ``LogsSpecs`` needs torch, so it runs under the workers' interpreter and is called once for each
 world; ``launcher/command/torchrun/ask_torch.py`` is its other side. The plug-in decides the file or
 console of each stream, the streams to show, the files for filtered lines, the error file, and
-changes of the workers' environments.
+changes to the workers' environments.
 """
 
 import functools

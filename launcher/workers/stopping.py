@@ -23,8 +23,9 @@ _LOOK_SECONDS = 0.02
 def ask(workers: Sequence[process.WorkerProcess], signum: signal.Signals) -> dict[int, int]:
     """Send ``signum`` to workers and their process groups; a process without a handler ends.
 
-    Returns: Processes (id -> start ticks) that handle it beside a worker that does not: a script
-    behind a shell, or a child that saves.
+    Returns:
+        Processes (id -> start ticks) that handle the signal although their worker does not: a
+        script behind a shell, or a child that saves.
     """
     deaf = {each.process.pid for each in workers if not process.catches(each.process.pid, signum)}
     inside = reaper.members(deaf, set()) if deaf else {}
@@ -79,7 +80,8 @@ class Strays:
         well: Callable[[], Iterable[process.WorkerProcess]],
     ) -> None:
         """Kill running workers and all strays; return when none is left, or after ``KILL_SECONDS``.
-        ``well`` are the workers that have ended with 0.
+
+        ``well`` returns the workers that have ended with 0, whose strays may finish.
         """
         deadline = time.monotonic() + KILL_SECONDS
         for worker in running():

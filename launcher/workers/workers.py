@@ -222,10 +222,10 @@ class Workers:
             worker.control.park(mode)
 
     def ask_to_save(self, signum: signal.Signals) -> None:
-        """Send the signal on which the script saves and exits to workers that catch it.
+        """Send ``signum``, on which the script saves and exits, to the workers that catch it.
 
-        A worker that ends while it should park counts as parked; a worker that ends later does so
-        only if it succeeds.
+        A worker that ends while it should park counts as parked. A worker that ends later counts as
+        parked only if it succeeds.
         """
         self._asked = True
         for pid in self.catching(signum):
@@ -254,8 +254,8 @@ class Workers:
     def resume_held(self) -> None:
         """Resume held workers whose lease was renewed.
 
-        A worker may report that it is held a moment before it stops, and miss the signal, so call
-        this repeatedly.
+        A worker reports that it is held a moment before it stops, and may then miss the signal. So
+        call this repeatedly.
         """
         for worker in () if self._closed else self._alive():
             if worker.control.held and not worker.control.over:

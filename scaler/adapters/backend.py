@@ -317,7 +317,11 @@ class ForeignBackend:
         return ((k, obj) for k in self._kinds.values() for obj in self._sources.jobs(k.kind))
 
     def read(self, kind: ForeignKind, obj: Object) -> Training:
-        """Read a job. Raises BadInput: the object cannot be a job of Brain."""
+        """Read a job.
+
+        Raises:
+            BadInput: the object cannot be a job of Brain.
+        """
         namespace = obj["metadata"].get("namespace", "")
         return kind.training(obj, self._sources.beside(kind, namespace))
 

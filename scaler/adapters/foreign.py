@@ -20,7 +20,7 @@ def may_act(annotations: Mapping[str, str]) -> bool:
 
 
 def narrowed(given: Bounds, annotations: Mapping[str, str]) -> Bounds:
-    """Narrow the bounds of the object's own fields by its annotations; they never widen.
+    """Narrow the bounds in the object's own fields by its annotations, which never widen bounds.
 
     Raises:
         BadInput: an annotation is no whole number, or leaves no size.

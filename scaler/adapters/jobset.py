@@ -1,12 +1,12 @@
 """A JobSet (``jobset.x-k8s.io/v1alpha2``) whose workers are one elastic indexed Job.
 
 Facts from the project's sources (releases 0.9 to 0.12): its webhook never lets ``replicas`` of a
-replicated Job change, and of a suspended JobSet only labels, selectors and tolerations of pods. So
-the number of Jobs is fixed, but the number of pods in a Job is not. Kubernetes lets ``parallelism``
-and ``completions`` of an indexed Job change together, and removes the highest indexes first. With
-the feature gate ``ElasticJobSet`` (0.12, off by default) the JobSet takes both numbers and its
-controller writes them into the Job; without it the webhook refuses them, and the controller leaves
-the Job's numbers alone until the JobSet restarts and makes the Job anew.
+replicated Job change. In a suspended JobSet it lets only labels, selectors and tolerations of pods
+change. So the number of Jobs is fixed, but the number of pods in a Job is not. Kubernetes lets
+``parallelism`` and ``completions`` of an indexed Job change together, and removes the highest
+indexes first. With the feature gate ``ElasticJobSet`` (0.12, off by default) the JobSet takes both
+numbers and its controller writes them into the Job; without it the webhook refuses them, and the
+controller leaves the Job's numbers alone until the JobSet restarts and creates the Job again.
 
 torchrun's ``--nnodes=MIN:MAX`` gives the sizes at which the pods can run, because running pods are
 not informed of a later size. Pods are ``<jobset>-<replicated job>-0-<index>-<random letters>``.
@@ -74,9 +74,9 @@ class JobSets:
         """Write both numbers into the Job and, if the JobSet's webhook accepts them, into the
         JobSet.
 
-        A JobSet that has these numbers already takes them and changes nothing. If a JobSet is
-        suspended, restarts or starts its Jobs in order, its Job may be missing: the Job will get
-        the JobSet's numbers, and the next look asks again. Each write names the uid that was read,
+        A JobSet that already has these numbers accepts them and does not change. If a JobSet is
+        suspended, restarts or starts its Jobs in order, its Job may be missing. That Job will get
+        the JobSet's numbers, and the next look tries again. Each write names the uid that was read,
         so that no write recreates a deleted object.
         """
         size = {"parallelism": workers, "completions": workers}

@@ -2,10 +2,10 @@
 
 Facts from the project's sources (training-operator, release 1.9): with ``elasticPolicy`` the
 operator gives every pod ``PET_NNODES=minReplicas:maxReplicas``, so running pods need no restart
-when others come or go. Without both bounds a pod gets the number of workers, which then is fixed.
-The rendezvous is at ``<job>-worker-0``, so that pod goes last: by ``suspend``. Pods are
-``<job>-master-0`` and ``<job>-worker-<index>``; only the highest index can be taken away.
-``elasticPolicy.metrics`` makes the operator keep a HorizontalPodAutoscaler of the job's name.
+when others come or go. Without both bounds a pod gets the number of workers, which is then fixed.
+The rendezvous is at ``<job>-worker-0``, so that pod is removed last, with ``suspend``. Pods are
+``<job>-master-0`` and ``<job>-worker-<index>``; only the highest index can be removed.
+``elasticPolicy.metrics`` makes the operator keep a HorizontalPodAutoscaler with the job's name.
 """
 
 from collections.abc import Iterable, Mapping

@@ -53,7 +53,7 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """The replicas of a job that still matter, lowest id first, and the last ones that ended."""
+    """A job's replicas, lowest id first, without those that ended long ago."""
 
     entries: tuple[RecordEntry, ...] = ()
     #: Greater than every id of a forgotten replica.

@@ -33,7 +33,7 @@ class Sources(Protocol):
         """Return all nodes."""
 
     def used(self) -> Resources:
-        """Return the sum of the resources that pods reserve, except pods that are over."""
+        """Return the sum of the resources that pods reserve, without pods that have ended."""
 
 
 class Reflected:
@@ -68,7 +68,7 @@ class Reflected:
         return self._nodes
 
     def used(self) -> Resources:
-        """Return the sum of the resources that pods reserve, except pods that are over."""
+        """Return the sum of the resources that pods reserve, without pods that have ended."""
         return self._used()
 
 

@@ -1,4 +1,4 @@
-"""A training job of another project, as far as scaling needs it, and the interface of its kind."""
+"""The facts that scaling needs about another project's training job, and its kind's interface."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -134,7 +134,8 @@ def processes(said: object, resources: Resources) -> int:
 def hands_off(obj: Object, kind: Kind, manager: object, own: str) -> str | None:
     """Return a reason, common to all kinds, why Brain must not resize a job; None if there is none.
 
-    ``manager``: the value of ``managedBy``; ``own``: the name of the kind's own controller there.
+    ``manager`` is the value of ``managedBy``; ``own`` is the value that names the kind's own
+    controller.
     """
     meta = obj["metadata"]
     name = f"{kind.kind} {meta['name']}"

@@ -218,7 +218,7 @@ class OperatorsBrain:
             self._said[job] = tuple(said)
 
     def detail(self, job: JobId) -> JobDetail | None:
-        """Return the details of a job; None if Brain has no job of this id."""
+        """Return the details of a job; None if Brain has no job with this id."""
         try:
             return self._client.send(calls.job(job))
         except UnknownJob:

@@ -85,9 +85,9 @@ class ReplicaDirectory:
     def agent(self) -> int | None:
         """Return the pid of the process that is certainly the agent; None if there is none.
 
-        A job of the agent's user can also write ``state.json``, and could name another process, to
-        be ended or to have its environment read. So the process must have this directory among its
-        arguments, as only the agent and the job's own processes do.
+        A job of the agent's user can also write ``state.json``, and could name another process
+        there. Brain would then end that process, or read its environment. So the process must have
+        this directory among its arguments, as only the agent and the job's own processes do.
         """
         state = self.state()
         if state is None or not self.runs() or started_ticks(state.pid) != state.started_ticks:
@@ -99,7 +99,7 @@ class ReplicaDirectory:
         return None
 
     def ending(self) -> ReplicaEnd | None:
-        """Read how the agent ended by its own record, else by a scaler's."""
+        """Read how the agent ended: from its own record, else from a scaler's record."""
         names = ("exit.json", "gone.json")
         found = (read_json(self.path / name, ReplicaEnd) for name in names)
         return next((ending for ending in found if ending), None)

@@ -42,9 +42,8 @@ class ReplicaLimits:
 class ControlGroups:
     """The control groups that this process may create.
 
-    ``root`` is the folder of the machine's files.
-
-    ``home`` distinguishes the groups of one installation from another's.
+    ``root`` is the directory that contains ``proc`` and ``sys``. ``home`` distinguishes the groups
+    of one installation from another's.
     """
 
     def __init__(self, home: Path, root: Path = Path("/")) -> None:
@@ -68,9 +67,9 @@ class ControlGroups:
         return self.change(ReplicaLimits(resources=resources, groups=groups), resources, hold)
 
     def made(self, held: ReplicaLimits, name: str) -> ReplicaLimits:
-        """Leave out process groups that ``begin`` does not start for ``name``.
+        """Return the record without control groups that ``begin`` does not make for ``name``.
 
-        The list comes from a file that a job of the agent's user can also write.
+        The record comes from a file that a job of the agent's user can also write.
         """
         own = {
             controller: group
@@ -128,7 +127,7 @@ class ControlGroups:
         return replace(held, unenforced="; ".join(lacking))
 
     def end(self, held: ReplicaLimits) -> bool:
-        """Remove the groups; False while a process of the replica is still in one."""
+        """Remove the groups; return False while a process of the replica is still in one."""
         for folder in sorted(set(held.groups.values())):
             group = Path(folder)
             with suppress(OSError):  # fails while the collector runs in it

@@ -51,7 +51,9 @@ def cpu_millis(root: Path = Path("/"), affinity: int | None = None) -> int:
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
-    """Return bytes of memory that this process may use: the machine's, within every limit above."""
+    """Return the bytes of memory that this process may use: the total, within every cgroup's
+    limit.
+    """
     fields = dict(
         line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines() if line
     )

@@ -60,7 +60,7 @@ class Failed:
 
     @property
     def exit_code(self) -> int:
-        """Exit code in a shell's form."""
+        """The exit code in a shell's form: 128 + n for signal n."""
         return self.code if self.code >= 0 else 128 - self.code
 
 
@@ -114,8 +114,8 @@ def diagnose(
     Args:
         failed: the world's workers that ended with a code other than 0, in any order.
         gone: members whose agents are gone.
-        finished: the world's workers that ended with 0, in any order. step: optimizer steps of the
-        job at the end, as far as known.
+        finished: the world's workers that ended with 0, in any order.
+        step: the number of the job's optimizer steps at the end, as far as known.
     """
     root = first(failed)
     if gone and (root is None or is_victim(root[1].kind)):

@@ -1,7 +1,7 @@
 """The kind of one worker's failure, and the text that shows it. Pure.
 
-Evidence from hardware and kernel takes precedence over evidence from the script, and the exception
-that left the script over other output.
+Evidence from hardware and kernel takes precedence over evidence from the script. The exception that
+ended the script takes precedence over other output.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Decides the consequence of a failure. Pure.
 
-After a transient fault the world restarts on the same nodes. A world leaves a sick node if the
-other nodes are enough. If a bug repeats at the same step, the job ends, because every further
-restart would fail there, too.
+After a transient fault the world restarts on the same nodes. The next world leaves out a sick node
+if the other nodes are enough. If a bug repeats at the same step, the job ends, because every
+further restart would fail at that step, too.
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ class Consequence:
 
 
 def occurrence(diagnosis: Diagnosis, signature: str) -> Occurrence:
-    """Return the entry of a failure for the job's history."""
+    """Return a failure's entry for the job's history."""
     return Occurrence(
         kind=diagnosis.kind,
         node=diagnosis.node,
@@ -77,9 +77,9 @@ def consequence(
     """Decide the consequence of the newest failure in a history, which is given oldest first.
 
     Args:
-        history: failures of this job, the newest last. spare: True if a world can be formed without
-        the node of the newest failure. staying: True if the other workers went on without a
-        restart.
+        history: failures of this job, the newest last.
+        spare: True if a world can be formed without the node of the newest failure.
+        staying: True if the other workers went on without a restart.
     """
     last = history[-1]
     if _repeats(history):

@@ -31,7 +31,7 @@ class RankTime:
 
     @property
     def own_seconds(self) -> float:
-        """The rank's own share of a step."""
+        """The rank's own time per step: the step time minus the wait for gradients."""
         return max(0.0, self.step_seconds - self.wait_seconds)
 
 
@@ -49,7 +49,8 @@ class SlowSuspect:
 def slowest(times: Sequence[RankTime], ratio: float) -> SlowSuspect | None:
     """Return the replica that is ``ratio`` times slower than usual, or None.
 
-    The usual time is the lower median over the replicas, each as slow as its slowest rank.
+    The usual time is the lower median of the replicas' own times. A replica's time is that of its
+    slowest rank.
     """
     known = [each for each in times if each.samples >= _SAMPLES and each.step_seconds > 0]
     if len(known) < len(times) or not known:

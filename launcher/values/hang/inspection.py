@@ -89,7 +89,7 @@ def waits_for_peers(frames: Sequence[str]) -> bool:
 
 def culprits(looks: Sequence[StackLook], suspects: Sequence[int]) -> tuple[int, ...]:
     """Return the ranks for which the others wait: those outside the collective, if some ranks are
-    inside one; else ``suspects``; else ranks whose stack differs from most.
+    inside one; else ``suspects``; else the ranks whose stacks differ from most other stacks.
     """
     stacks = {look.rank: main_thread(look.stacks) for look in looks if look.stacks}
     if len(looks) == 1:
@@ -115,7 +115,7 @@ def collective(recorder: str) -> str:
 
 
 def place(look: StackLook | None) -> str:
-    """Return the location of the worker in a few words; empty if unknown."""
+    """Return in a few words which code the worker runs now; empty if unknown."""
     frames = main_thread(look.stacks) if look is not None else ()
     if frames:
         own = [f for f in frames if "-packages/" not in f and "/lib/python" not in f]

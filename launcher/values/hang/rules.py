@@ -106,7 +106,7 @@ class WorldPace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quiet:
-    """A world that may hang."""
+    """A world that may be hung."""
 
     phase: QuietPhase
     seconds: float
@@ -194,7 +194,7 @@ def paced(pace: WorldPace, ranks: Sequence[RankObserved], now: float) -> WorldPa
 
 
 def without(pace: WorldPace, unseen_seconds: float, now: float) -> WorldPace:
-    """Return the pace without seconds in which no sign of life was possible.
+    """Return the pace without ``unseen_seconds``, in which no sign of life was possible.
 
     >>> without(WorldPace(since=0, moved_at=10.0), 300.0, 311.0).moved_at
     310.0

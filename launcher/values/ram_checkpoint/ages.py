@@ -13,8 +13,9 @@ _BRIEF = timedelta(seconds=2)
 def worth_telling(
     known: Mapping[int, MemoryCheckpoint], now: datetime
 ) -> dict[int, MemoryCheckpoint]:
-    """Return the RAM checkpoints by replica that are worth reporting; one that is only a moment
-    ahead of storage is not.
+    """Return, by replica, the RAM checkpoints that are worth reporting.
+
+    A checkpoint that is only a moment ahead of storage is not worth reporting.
     """
     return {replica: _settled(memory, now) for replica, memory in known.items()}
 

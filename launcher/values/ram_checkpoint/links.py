@@ -23,9 +23,7 @@ def mark() -> str:
 
 
 def mine(directory: Path) -> bool:
-    """True if this user created ``directory``, because any user can create any name in
-    ``SHARED``.
-    """
+    """True if this user created ``directory``; any user can create any name in ``SHARED``."""
     try:
         seen = directory.lstat()
     except OSError:
@@ -85,10 +83,12 @@ def link_durable(path: str, name: str) -> int | None:
 
 
 def settle(path: str, inode: int | None = None) -> None:
-    """Wait until ``path`` (or the content of that directory) and the file ``inode`` are on storage.
+    """Wait until ``path`` and the file ``inode`` are on storage.
+
+    If ``path`` is a directory, wait for the files in it.
 
     Raises:
-        OSError: storage refuses it.
+        OSError: storage refuses a file.
     """
     while True:
         waited = [slot for slot in _pending(path) if os.path.isdir(slot)]

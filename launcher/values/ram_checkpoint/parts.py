@@ -1,7 +1,7 @@
 """Checkpoint steps in shared memory: each rank's part of a state, visible only once it is complete.
 
 ``<directory>/steps/<step>-<epoch>/`` holds the files of parts; among them ``part-<rank>`` (JSON) is
-written last, so that a part is ignored if its process died while it was written. The epoch
+written last, so that a part is ignored if its process died while writing it. The epoch
 distinguishes parts of the same step in two worlds. This module uses only the standard library.
 """
 
@@ -96,7 +96,8 @@ def _entries(directory: Path) -> list[Path]:
 def part_of(told: bytes) -> StepPart:
     """Return the part in a directory.
 
-    Raises: ValueError: the file describes no part.
+    Raises:
+        ValueError: the file describes no part.
     """
     known = {field.name for field in fields(StepPart)}
     values = {name: value for name, value in json.loads(told).items() if name in known}
@@ -169,7 +170,7 @@ def sync(path: Path) -> None:
 
 
 def retire(place: Path, kept: int) -> None:
-    """Remove all steps on storage except the newest."""
+    """Remove all steps on storage except the newest ``kept`` steps."""
     names = (re.fullmatch(r"step-(\d+)(\.pt)?", name) for name in os.listdir(place))
     steps = sorted((int(match[1]), match[0]) for match in names if match)
     for _, name in steps[:-kept]:

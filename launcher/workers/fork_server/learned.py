@@ -46,17 +46,18 @@ class Learned:
     hidden: tuple[str, ...] = ()
 
     def but(self, module: str, why: str, stamp: str = "") -> "Learned":
-        """Return this knowledge with ``module`` marked unsafe; unless it is a part of torch, its
-        whole library is.
+        """Return this knowledge with the library of ``module`` marked unsafe.
 
-        ``stamp`` is that of the library's file.
+        Of torch, only ``module`` itself is marked. ``stamp`` is the stamp of the library's file.
         """
         library = module if module.split(".")[0] == "torch" else module.split(".")[0]
         stamps = {**self.stamps, library: stamp}
         return replace(self, unsafe={**self.unsafe, library: why}, stamps=stamps)
 
     def current(self) -> "Learned":
-        """Return this knowledge without verdicts about libraries that have changed since then."""
+        """Return this knowledge without verdicts about libraries that have changed since the
+        verdict.
+        """
         kept = {
             library: why
             for library, why in self.unsafe.items()

@@ -28,7 +28,8 @@ class ParkedWorker:
     def become(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
         """Turn the process into this worker.
 
-        Raises: Unavailable: the process is gone.
+        Raises:
+            Unavailable: the process is gone.
         """
         self._loop.remove_reader(self._socket.fileno())
         try:
@@ -62,7 +63,7 @@ class ParkedWorker:
 
 
 class ParkedWorkers:
-    """A number (``count``) of waiting processes, forked from a server that has imported nothing."""
+    """The ``count`` waiting processes, forked from a server that has imported nothing."""
 
     def __init__(
         self,
@@ -94,7 +95,8 @@ class ParkedWorkers:
     async def take(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
         """Turn a parked process into a worker: one that is ready, or the next that gets ready.
 
-        Raises: Unavailable: there is no such process.
+        Raises:
+            Unavailable: there is no such process.
         """
         while self._waiting:
             ready = [each for each in self._waiting if each.ready.done()]

@@ -30,7 +30,7 @@ class Control:
         self._write(_PARK, mode)
 
     def lease(self, until_ns: int) -> None:
-        """CLOCK_MONOTONIC nanoseconds until which the worker may live; 0 = no end."""
+        """The time until which the worker may live, in CLOCK_MONOTONIC nanoseconds; 0 = no end."""
         self._lapsed = self.lapsed
         self._write(_LEASE, until_ns)
 
@@ -60,7 +60,7 @@ class Control:
 
     @property
     def steps(self) -> int:
-        """Return optimizer steps so far."""
+        """Return the number of optimizer steps so far."""
         return self._read(_STEPS)
 
     @property
@@ -70,12 +70,12 @@ class Control:
 
     @property
     def saved_step(self) -> int:
-        """Steps at the newest completed save; 0 = none."""
+        """The number of optimizer steps at the newest completed save; 0 = none."""
         return self._read(_SAVED)
 
     @property
     def parked(self) -> bool:
-        """True if the worker waits."""
+        """True if the worker is parked."""
         return self._read(_PARKED) == 1
 
     @property

@@ -22,7 +22,7 @@ _LOG_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """Counts of this machine before workers started."""
+    """Counters of this machine, read before workers started."""
 
     oom_kills: int = 0
     host_oom_kills: int = 0
@@ -54,11 +54,13 @@ def signs(
 ) -> Signs:
     """Return the signs that show why a worker ended.
 
-    Args: before: the counts when the worker was started. code: exit code; negative for a signal,
-    and no signs for 0. raised: file in which ``launcher/inject/bootstrap.py`` notes the script's
-    exception. error: content of its error file.
-        tail: the end of its standard error.
-        now_ns: CLOCK_MONOTONIC at which its end was seen.
+    Args:
+        before: the counts when the worker was started.
+        code: exit code; negative for a signal. A code of 0 gives no signs.
+        raised: file in which ``launcher/inject/bootstrap.py`` notes the script's exception.
+        error: content of the worker's error file.
+        tail: the end of the worker's standard error.
+        now_ns: CLOCK_MONOTONIC at which the worker's end was seen.
     """
     if code == 0:
         return Signs(steps=steps)

@@ -1,7 +1,7 @@
 """Destinations of the workers' output: console, files, a replica's log.
 
-If a stream goes only to the console, the worker inherits it. If it goes only to a file, it is
-opened on the file. All other streams go through a pipe and a thread, so that a blocked console
+If a stream goes only to the console, the worker inherits it. If it goes only to a file, the worker
+gets the open file. All other streams go through a pipe and a thread, so that a blocked console
 never stops the agent's loop.
 """
 

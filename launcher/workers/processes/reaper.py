@@ -9,8 +9,8 @@ reaper.py guard
     of a directory (``add``, with process id and error file) and directories that are finished
     (``done``); words end with NUL, lines with a line feed. When the input ends, the reaper ends
     every session of each unfinished directory and removes the directory. Until then it ends a
-    directory's sessions if the lease in a control file was long past at every look, and its worker
-    has neither ended nor holds itself.
+    directory's sessions if a worker's lease was long past at every look, unless that worker has
+    ended or is held.
 """
 
 import os
@@ -173,9 +173,11 @@ def members(
     adopters: "set[int] | frozenset[int]" = frozenset(),
     keep: "set[int] | frozenset[int]" = frozenset(),
 ) -> "dict[int, int]":
-    """Return living processes of ``sessions``, or with one of ``marks`` as error file, and their
-    descendants, as pid -> start ticks. Children of ``adopters`` whose environment names no error
-    file are included, except ``keep``, the adopters' own.
+    """Return living processes, as pid -> start ticks.
+
+    These are the processes of ``sessions``, those whose error file is in ``marks``, and descendants
+    of both. Children of ``adopters`` whose environment names no error file are included, except
+    ``keep``, the adopters' own.
     """
     seen = {}
     for name in os.listdir("/proc"):

@@ -29,7 +29,7 @@ class Autoscalers:
         self._stores[kind] = store
 
     def of(self, job: Key) -> dict[Reason, str]:
-        """Return the autoscalers that own a property of the job, each with a sentence."""
+        """Return, by reason, a sentence about each autoscaler that owns a property of the job."""
         found = {kind: self._first(kind, job) for kind in self._stores}
         said: dict[Reason, str] = {}
         if name := found.get(HPA):
@@ -61,6 +61,6 @@ def targets(kind: Kind, obj: Object) -> Iterable[Key]:
 
 
 def concerned(kind: Kind, change: StoreChange) -> list[Key]:
-    """Return the jobs that a change of an autoscaler concerns."""
+    """Return the jobs that a change to an autoscaler affects."""
     sides = [each for each in (change.old, change.new) if each is not None]
     return [job for each in sides for job in targets(kind, each)]

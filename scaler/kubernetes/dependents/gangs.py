@@ -68,7 +68,7 @@ class Gangs:
 
         ``end`` ends a pod whose gate is open; the replacement waits behind a gate.
 
-        ``leaving`` are names of pods that others replace.
+        ``leaving`` has the names of pods that are being replaced.
         """
         id, least, held = job.metadata.uid, gang_size(job, document), gang.holding(mine)
         # Once a pod of a job has succeeded, the job ends pod by pod.

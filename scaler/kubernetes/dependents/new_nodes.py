@@ -53,7 +53,7 @@ class NewNodes:
     def tend(
         self, job: ElasticJob, least: int, view: JobView | None, house: Installation, now: datetime
     ) -> Outlook:
-        """Check a job once, of which ``least`` pods start together."""
+        """Check a job's nodes once; ``least`` of the job's pods must start together."""
         have = view is not None and view.state in _HAVE
         size = max(least, view.replicas_wished) if view is not None and have else least
         mine = [pod for pod in self._pods.by("asking", job.metadata.uid) if gang.stays(pod)]

@@ -44,7 +44,7 @@ _OVER = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The number of replicas that a queue allows a job."""
+    """A job's place in its queue: if it may run, and to which size it must shrink."""
 
     #: The job as it may run: suspended until Kueue admits it.
     job: ElasticJob

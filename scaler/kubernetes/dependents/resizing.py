@@ -107,8 +107,8 @@ def following(pod: Object, document: Resources, wanted: Resources, *, offered: b
 def unenforced(view: JobView, found: Resized) -> str:
     """Return why the plan being applied must be abandoned; empty if it continues.
 
-    A plan that needs another template never waits. A person's plan waits for every other obstacle.
-    Brain's own plan waits for none, because Brain will make its advice again.
+    A plan that needs another template is abandoned at once. A person's plan waits until any other
+    obstacle is gone. Brain's own plan never waits, because Brain will give its advice again.
     """
     plan, going = changing(view), found.reason in (Reason.AS_PLANNED, Reason.RESIZING)
     if plan is None or going or not (found.reason is Reason.IGNORED or without_restart(plan)):
@@ -149,7 +149,10 @@ class Resizing:
         return found
 
     def tell(self, mine: Sequence[Object], why: str) -> None:
-        """Write on pods why they lack their plan's amounts; an empty reason removes the text."""
+        """Annotate pods with the reason why they lack their plan's amounts.
+
+        An empty reason removes the annotation.
+        """
         for pod in mine:
             metadata = pod["metadata"]
             if (

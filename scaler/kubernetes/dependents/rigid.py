@@ -33,8 +33,9 @@ def running(seen: Sequence[ReplicaSeen]) -> tuple[int, ...]:
 def held(world: World | None, obj: Object | None, house: Installation) -> frozenset[int] | None:
     """Return the replicas that only the job's coordinator may release; None if no world is known.
 
-    Without an agent there is no coordinator, and without Brain no coordinator is informed which
-    replicas to release, so surplus replicas would stay forever.
+    Without an agent there is no coordinator. Without Brain the coordinator does not learn which
+    replicas to release. In both cases the result is empty, so that surplus replicas do not stay
+    forever.
     """
     try:
         if obj is not None and not elastic(read_elastic_job(obj), house):
@@ -59,10 +60,10 @@ def report(
 ) -> WorldReport | None:
     """Build the report that a coordinator would send if all desired replicas run; else return None.
 
-    ``processes`` returns those of each replica of a group.
+    ``processes`` returns the number of worker processes of each replica of a group.
 
-    ``known`` is the latest world in Brain, which infers from the replicas how it ends. The world
-    counts as stepping as soon as Brain lets the job start; until then the job is ``queued``.
+    ``known`` is the latest world in Brain, which infers from the replicas how that world ends. The
+    world counts as stepping as soon as Brain lets the job start; until then the job is ``queued``.
     """
     ids = running(seen)
     if not ids or len(ids) != wished:
@@ -98,7 +99,7 @@ def report(
 
 
 def outdated(pods: Sequence[Object], generation: int) -> list[Object]:
-    """Return the living pods that were started for another size than the desired one."""
+    """Return the living pods that were started for a size other than the desired one."""
     return [
         pod
         for pod in pods

@@ -58,8 +58,9 @@ class Roles:
         addresses of parameter servers.
 
         If the number of servers changes, every process restarts; if the number of workers changes,
-        only the chief does. ``wished`` workers are desired. It is 0 while the job stops or waits:
-        then no pod is created, and the pods of these roles end after the last worker.
+        only the chief restarts. ``wished`` is the desired number of workers. It is 0 while the job
+        stops or waits: then no pod is created, and the pods of these roles end after the last
+        worker.
         """
         pods = self._pods.by("owner", job.metadata.uid)
         if (ending := chiefs_end(job, pods, wished)) is not None:
@@ -86,10 +87,10 @@ class Roles:
                 self._upkeep.create(pod)
 
     def name(self, job: ElasticJob, document: JobDocument, *, rigid: bool) -> None:
-        """Create services: once after each edit of the object, and once for each operator.
+        """Create services once after each edit of the object, and once in each operator process.
 
-        The object's status does not show that they exist, because the operator also writes it while
-        Brain is unreachable or nodes are missing.
+        The object's status does not show that the services exist, because the operator also writes
+        the status while Brain is unreachable or nodes are missing.
         """
         id, generation = job.metadata.uid, job.metadata.generation
         if self._named.get(id) == generation:
@@ -126,10 +127,10 @@ def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, obje
 
 
 def unwanted(job: ElasticJob, pods: Sequence[Object]) -> Iterator[Object]:
-    """Return the pods to end of a job that should have none, so that a resume starts with new pods.
+    """Return the pods to end in a job that should have none, so that a resume starts with new pods.
 
-    A worker that leaves may still write a checkpoint with its servers, so they stay until the last
-    worker has ended. A failed pod is ended immediately.
+    A worker that leaves may still write a checkpoint with its servers, so the servers stay until
+    the last worker has ended. A failed pod is ended immediately.
     """
     served = any(_role(pod) == job.scaled and _phase(pod) not in _OVER for pod in pods)
     for pod in pods:
@@ -171,8 +172,9 @@ def surplus(job: ElasticJob, pod: Object) -> bool:
 
 
 def misled(job: ElasticJob, pod: Object, wished: int) -> bool:
-    """True if a process was started with other parameter servers than the present ones, or a chief
-    with other workers.
+    """True if a process was started with parameter servers other than the present ones.
+
+    A chief is also misled if it was started with other workers.
     """
     if not job.configured_here or not _stays(pod) or not wished:
         return False
@@ -249,7 +251,7 @@ def bereft(job: ElasticJob, pod: Object, pods: Sequence[Object]) -> bool:
     chief may succeed.
 
     A server is lost if it is missing, or started after the chief. If a server will not be replaced,
-    this does not apply.
+    the result is False.
     """
     spec = job.spec.replica_specs.get(PS)
     if spec is None or _role(pod) != CHIEF or not relaunched(pod):

@@ -62,7 +62,7 @@ class Upkeep:
         self._cluster.apply(gang.POD_GROUP, obj)
 
     def keep_budget(self, job: ElasticJob, count: int) -> None:
-        """Keep ``count`` of the job's pods from being evicted."""
+        """Protect ``count`` of the job's pods from eviction."""
         id = job.metadata.uid
         if self._kept.get(id) != count:
             self._cluster.apply(BUDGET, budget(job, count))
@@ -201,7 +201,7 @@ def endpoint_of(
     The endpoint stays the same pod while that pod lives, because two endpoints could form two
     worlds. If that pod is cut off, it may still be alive. Then another *member* of its world
     becomes the endpoint, because that agent forms no world without the majority of the old one. A
-    newcomer never does, because it would form a world alone.
+    newcomer never becomes the endpoint, because it would form a world alone.
     """
     found: dict[str, Object] = {}
     alive = sorted((pod for pod in mine if _alive(pod)), key=_index)

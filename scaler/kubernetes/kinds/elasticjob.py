@@ -165,7 +165,7 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
 
 
 class PolicySpec(Fields, frozen=True, kw_only=True):
-    """Approval of plans."""
+    """The rules for approving plans."""
 
     #: `off`, `shadow` (plans are recorded, never applied), `approve` (a person approves) or `auto`.
     #: Default: the installation's mode.

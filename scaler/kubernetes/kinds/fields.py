@@ -25,7 +25,7 @@ MOST = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule by which the API server refuses an object, with the message."""
+    """A rule that the API server enforces, with the message of a refusal."""
 
     #: CEL over ``self`` (and ``oldSelf``, where the rule is about a change).
     cel: str

@@ -80,7 +80,7 @@ class ScalePlanSpec(Fields, frozen=True, kw_only=True):
 
 
 class ApprovalSpec(Fields, frozen=True, kw_only=True):
-    """The approval."""
+    """The name of the approver, and the time of the approval."""
 
     #: A person's name, or `policy:auto`.
     by: str = ""
@@ -101,7 +101,7 @@ class Target(Fields, frozen=True, kw_only=True):
 
 
 class Throughput(Fields, frozen=True, kw_only=True):
-    """Examples per second, with its band."""
+    """Examples per second, with the bounds of the interval."""
 
     #: A number as text, because Kubernetes objects should not contain fractions: `412.5`.
     examples_per_second: str = ""

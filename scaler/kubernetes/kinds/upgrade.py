@@ -50,7 +50,7 @@ class DroppedFields:
 
 
 def step(shipped: Object, stored: Object | None) -> Step:
-    """Return the action on a kind, if it drops no field."""
+    """Return the action on a kind whose update drops no field."""
     if stored is None:
         return Step.CREATE
     same = _covers(stored, shipped) and _schemas(stored) == _schemas(shipped)

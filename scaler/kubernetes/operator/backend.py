@@ -181,7 +181,9 @@ class KubernetesBackend(Replicas):
         """Do nothing: the controller of the job's object resizes its pods."""
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
-        """Delete the pod, with its template's grace period; with ``force``, without any."""
+        """Delete the pod, with its template's grace period; with ``force``, without a grace
+        period.
+        """
         pod = self._pod(job, replica)
         if pod is None or look(pod, replica).phase in (ReplicaPhase.ENDED, ReplicaPhase.GONE):
             return

@@ -49,7 +49,9 @@ class OwnJob:
     version: int = 1
 
     def moved(self, state: JobState, reason: str, now: datetime, **fields: Any) -> "OwnJob":
-        """Return the job with a new state; the same object if state, reason and fields stay."""
+        """Return the job with a new state; the same object if state, reason and fields stay the
+        same.
+        """
         if (state, reason) == (self.state, self.reason) and not fields:
             return self
         ended = now if state in FINISHED else None

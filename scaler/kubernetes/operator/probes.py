@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Served(Protocol):
-    """The operator, as far as probes and metrics need it."""
+    """The part of the operator that probes and metrics need."""
 
     @property
     def unready(self) -> str:

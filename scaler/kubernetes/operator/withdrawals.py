@@ -39,7 +39,7 @@ class Withdrawals:
         self._held: dict[Key, Object] = {}
 
     def changed(self, change: StoreChange) -> None:
-        """Record a change of an object that is deleted without its pods; called by the watching
+        """Record a change to an object that is deleted without its pods; called by the watching
         thread.
         """
         if _orphans(change.latest):

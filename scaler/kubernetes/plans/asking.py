@@ -1,8 +1,8 @@
 """Finds who requested a size, from the field manager that the object's managedFields name.
 
-The API server does not record which user wrote an object. It keeps the name that each program gives
-itself (``kubectl``, ``kube-controller-manager`` of an autoscaler), and an annotation of a plan may
-name a person.
+The API server does not record which user wrote an object. It keeps only the name that each program
+gives itself (``kubectl``, ``kube-controller-manager`` of an autoscaler). An annotation of a plan
+may name a person.
 """
 
 from collections.abc import Mapping, Sequence

@@ -86,7 +86,7 @@ class Departures:
         return lacking(view.plan, like, mine, self._room.capacity([like]))
 
     def leaving(self, job: ElasticJob, mine: Sequence[Object], now: datetime) -> set[str]:
-        """Return the names of pods that others replace."""
+        """Return the names of pods that are being replaced."""
         until = self._replicas.leaving(JobId(job.metadata.uid), patience_of(job), now)
         return {str(p["metadata"]["name"]) for p in mine if marked(p) or _id(p) in until}
 
@@ -98,9 +98,9 @@ class Departures:
 
 
 def kept(job: ElasticJob, wished: int, free: Set[int], ready: Set[int]) -> int:
-    """Return the number of replicas that the job's budget keeps; ``free`` ones may leave.
+    """Return the number of replicas that the job's budget keeps.
 
-    Missing replicas do not prevent free ones from leaving.
+    Replicas in ``free`` may leave, even if other replicas are missing.
     """
     if not job.spec.drain_on_cordon:
         return 0

@@ -172,8 +172,8 @@ def surplus(plan: BrainsPlan, pods: Iterable[Object]) -> list[Object]:
 def lacking(plan: BrainsPlan, like: Object, pods: Sequence[Object], capacity: Capacity) -> str:
     """Return why the nodes of a plan that moves replicas have no room; empty if they have room.
 
-    ``like`` is such a replica's pod without a node, ``pods`` are those of the job. A pod that the
-    scheduler has not looked at yet may still find room.
+    ``like`` is the pod of such a replica, without a node; ``pods`` are the job's pods. A pod that
+    the scheduler has not looked at yet may still find room.
     """
     waiting = [pod for pod in pods if gang.stays(pod) and not _node(pod)]
     if any(not gang.gated(pod) and not unschedulable(pod) for pod in waiting):
@@ -208,7 +208,7 @@ def stranded(pods: Iterable[Object], nodes: Container[str]) -> list[Object]:
 
 
 def left_by(pods: Iterable[Object]) -> Collection[str]:
-    """Return the nodes that pods must leave, on which no replacement starts."""
+    """Return the nodes that pods must leave; no replacement starts there."""
     return {_node(pod) for pod in pods if marked(pod) and _node(pod)}
 
 

@@ -94,8 +94,9 @@ class Requests:
             return view
 
     def size(self, obj: Object, job: ElasticJob, view: JobView) -> dict[str, Any] | None:
-        """After an edit, request from Brain the sizes in ``replicas`` and in those of groups; the
-        status has the answer.
+        """After an edit, request from Brain the edited ``replicas`` of the role or of its groups.
+
+        Return Brain's answer, for the status.
         """
         asked = job.spec.replica_specs[job.scaled].replicas
         generation, known = job.metadata.generation, job.status.request

@@ -27,7 +27,7 @@ class Wanted:
     group: str | None = None
 
     def met(self, target: Allocation) -> bool:
-        """Return True if a plan's target has the replicas."""
+        """Return True if a plan's target has the requested number of replicas."""
         sizes = {name: size.replicas for name, size in target.roles}
         return self.replicas == (sizes[self.group] if self.group else target.replicas)
 
@@ -136,7 +136,8 @@ def check_served(plan: ScalePlan) -> None:
 
 
 def within_limits(asked: Wanted, job: ElasticJob) -> tuple[int, str]:
-    """Return the part of a requested size that the job's ``resourceLimits`` allow, and the reason.
+    """Return the part of a requested size that the job's ``resourceLimits`` allow, and why it is
+    less.
 
     If the job has groups, Brain applies the limits, because it knows the present size of each.
     """

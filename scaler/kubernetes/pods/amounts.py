@@ -64,9 +64,9 @@ def without_restart(plan: ScalePlan) -> bool:
 
 
 def of_main(template: Object, wished: Resources) -> dict[str, str]:
-    """Return the requests of the main container with which a replica reserves ``wished``.
+    """Return the requests that the main container needs so that a replica reserves ``wished``.
 
-    The result lacks a resource that the container does not request, that the pod reserves as a
+    The result leaves out resources that the container does not request, that the pod reserves as a
     whole, or that the other containers use up.
 
     Raises:
@@ -143,7 +143,7 @@ def asked(pod: Object) -> Resources | None:
 
 
 def written(wished: Resources) -> str:
-    """Return the record of the amounts that a replica reserves, whose requests are ``asked``."""
+    """Return the record of the amounts that a replica reserves, which ``asked`` reads."""
     return msgspec.json.encode(wished).decode()
 
 
@@ -186,7 +186,7 @@ def resized_pod(pod: Object, requests: Mapping[str, str]) -> list[dict[str, Any]
 
 
 class AmountsHeld(StrEnum):
-    """How far a pod has the amounts of its spec."""
+    """The state of a pod's amounts, compared with the amounts in its spec."""
 
     #: The pod holds the amounts, or will from its start.
     HELD = "held"
@@ -199,7 +199,7 @@ class AmountsHeld(StrEnum):
 
 
 def held(pod: Object) -> tuple[AmountsHeld, str]:
-    """Return how far a pod has the amounts of its spec, and its kubelet's message."""
+    """Return the state of a pod's amounts, and the kubelet's message about them."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if (each.get("type"), each.get("status")) == ("PodResizePending", "True"):
             state = (

@@ -24,7 +24,7 @@ _LEAVING = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutosca
 
 
 class FittingTally(dict[str, Decimal]):
-    """A sum of amounts."""
+    """Amounts by resource, which can be added and subtracted."""
 
     def __add__(self, other: "FittingTally") -> "FittingTally":
         return FittingTally(

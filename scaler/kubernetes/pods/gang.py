@@ -1,4 +1,4 @@
-"""Gangs: the smallest number of a job's pods starts together, or no pod occupies a resource.
+"""Gangs: a job's smallest set of pods starts together; until then, no pod occupies a resource.
 
 Volcano admits gangs where its PodGroup is installed. Elsewhere the operator makes pods with a
 scheduling gate. A pod behind its gate occupies nothing; the gates of a gang are opened together
@@ -33,9 +33,9 @@ def pod_group(
     priority: str | None,
     alike: Mapping[str, Sequence[Object]],
 ) -> dict[str, Any]:
-    """Build Volcano's PodGroup for a job; ``alike`` are its smallest set of pods, by group.
+    """Build Volcano's PodGroup for a job; ``alike`` has the pods of its smallest size, by group.
 
-    The group asks for the least size that can run: more pods may come one by one.
+    The PodGroup requests the smallest size that can run; more pods may come one by one.
     """
     total: dict[str, Decimal] = {}
     for pods in alike.values():
@@ -89,8 +89,8 @@ def bound_at(pod: Object) -> datetime | None:
 def opened(pod: Object, near: Mapping[str, str]) -> dict[str, Any]:
     """Build the merge patch that removes the operator's gate from a pod and keeps other gates.
 
-    ``near`` are labels of nodes that hold a gang whose pods want to be near each other. Without
-    them the first pod could go to a place where the others find no capacity.
+    ``near`` has labels of the nodes that hold a gang whose pods want to be near each other. Without
+    these labels, the first pod could go to a place where the others find no capacity.
     """
     gates = (pod.get("spec") or {}).get("schedulingGates") or ()
     held = {"nodeSelector": dict(near)} if near else {}
@@ -126,9 +126,9 @@ def admitted(
 ) -> Admission:
     """Return the gated pods of a job that may start now.
 
-    ``begun`` of the job's pods no longer have a gate. Together with those, the first pods to begin
-    make ``least``; later pods come in units. No pod of such a group begins unless all of them find
-    capacity.
+    ``begun`` is the number of the job's pods that no longer have a gate. The first pods to start
+    raise this number to ``least``; later pods start in units. No pod of such a set starts unless
+    all of them find capacity.
     """
     found = placed(waiting, capacity)
     fits, refusals = len(found.nodes), found.refusals or {}

@@ -52,7 +52,8 @@ def without_others(pod: Object) -> Object:
     """Return a pod that requires no neighbours except pods like itself, and has no spread
     constraints.
 
-    Other pods that its spread constraints count may even out a skew that the pod alone cannot.
+    The result ignores spread constraints, because other pods may even out a skew that this pod
+    alone cannot.
     """
     affinity = pod["spec"].get("affinity") or {}
     own = [term for term in terms(pod, "podAffinity") if _selects(term, pod, pod)]

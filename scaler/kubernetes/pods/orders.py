@@ -72,8 +72,9 @@ def past(
 ) -> EarlierReplicas:
     """Collect, from the existing pods of a role, the facts that affect the next pod.
 
-    ``going`` are ids of replicas that are being replaced, so that others may have their ranks. With
-    ``crashes``, a crash is an own failure: no world of the job counts it.
+    ``going`` has the ids of replicas that are being replaced; other replicas may get their ranks.
+    With ``crashes``, a crash counts as the replica's own failure, because no world of the job
+    counts it.
     """
     known = list(pods)
     staying = (pod for pod in known if _label(pod, identity.INDEX) not in going)
@@ -199,9 +200,9 @@ def group_sizes(job: ElasticJob, view: JobView | None) -> Mapping[str, int]:
 
 
 def specimens(job: ElasticJob, size: int, groups: Mapping[str, int]) -> dict[str, list[Object]]:
-    """Return pods as ``specimen`` for a job of ``size`` replicas, by group.
+    """Return, by group, the pods that ``specimen`` builds for a job of ``size`` replicas.
 
-    Groups that have outgrown the size have fewer pods, since one replica is outside the groups.
+    One replica is always outside the groups, so groups that would fill the size get fewer pods.
     """
     fitting = clip_groups(groups, size - 1)
     counts = {**fitting, identity.WORKER: max(0, size - sum(fitting.values()))}
@@ -298,7 +299,9 @@ def annotations_of(job: ElasticJob) -> Mapping[str, str]:
 
 
 def priority_class(said: str | None, rank: int, size: int) -> str | None:
-    """Return the PriorityClass of one replica; a share makes that part of the ranks ``high``.
+    """Return the PriorityClass of one replica.
+
+    If ``said`` is a number, this share of the ranks gets ``high``, and the other ranks ``low``.
 
     >>> [priority_class("0.5", rank, 4) for rank in range(4)]
     ['high', 'high', 'low', 'low']
@@ -365,7 +368,10 @@ def _with_policy(template: Mapping[str, Any], role: ReplicaSpec) -> Mapping[str,
 
 
 def memory_after(template: Mapping[str, Any], kills: int) -> int | None:
-    """Return the least memory of the main container after OOM kills; None for its own request."""
+    """Return the least memory for the main container after OOM kills.
+
+    None means that the container keeps its own request.
+    """
     said = requests_of(main_container(template)).get("memory")
     if not kills or said is None:
         return None

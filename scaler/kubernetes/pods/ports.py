@@ -10,7 +10,7 @@ MASTER = "BRAIN_MASTER_PORT"
 
 
 def of(pod: Object) -> list[str]:
-    """Index pods by their host ports: declared ones, and that of their rank 0."""
+    """Index a pod by its host ports: the declared ports, and the port of its rank 0."""
     if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return []
     containers = (pod.get("spec") or {}).get("containers") or ()

@@ -64,7 +64,7 @@ def admitted(have: Mapping[int, Object], job: ElasticJob) -> Counter[str]:
 
 
 def outdated(workload: Object, made: Object) -> bool:
-    """True if a Workload has no quota, and its job now requests something else, ``made``."""
+    """True if a Workload has no quota, and its job now requests ``made`` instead."""
     said = (workload["metadata"].get("annotations") or {}).get(_ASKS)
     return said != made["metadata"]["annotations"][_ASKS] and not is_true(workload, "QuotaReserved")
 

@@ -71,7 +71,7 @@ def ended_by_deletion(pod: Object) -> bool:
     """True if a pod's containers ended after the pod was deleted, so that their exit codes mean
     nothing.
 
-    torchrun ends with 1 on SIGTERM, and a script that saves then may end with 0.
+    torchrun ends with 1 on SIGTERM, and a script that saves on SIGTERM may end with 0.
     """
     asked, phase = _asked(pod), (pod.get("status") or {}).get("phase")
     at = read_instant((terminated(pod) or {}).get("finishedAt"))

@@ -134,11 +134,10 @@ def variable(
 
 
 def outdated(pod: Object, wanted: str) -> bool:
-    """True if a process was started with other servers or another chief than in ``wanted``, or a
-    chief with other workers.
+    """True if a process was started with servers or a chief that differ from those in ``wanted``.
 
-    A process sends requests to servers and chief; only a chief, which may coordinate, sends
-    requests to workers.
+    For a chief, the workers count, too. A process sends requests to servers and chief; only a
+    chief, which may coordinate, sends requests to workers.
     """
     for container in (pod.get("spec") or {}).get("containers") or ():
         for each in container.get("env") or ():

@@ -28,8 +28,9 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def trimmed(pod: Object) -> Object:
-    """Return a pod in the form that stores keep; other pods than Brain's lose fields that the
-    operator does not read.
+    """Return a pod in the form that stores keep.
+
+    A pod that is not Brain's loses the fields that the operator does not read.
     """
     metadata: Mapping[str, Any] = pod["metadata"]
     if _ours(metadata):

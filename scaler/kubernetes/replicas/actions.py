@@ -1,4 +1,4 @@
-"""Carries out changes of pods on separate threads: many at a time, each once.
+"""Carries out changes to pods on separate threads: many at a time, each once.
 
 The API server may take seconds to answer, or not answer at all. The threads that reconcile jobs or
 receive changes of pods do not wait for its answer; they get the outcome later.

@@ -42,7 +42,7 @@ class NodeLoss(StrEnum):
 
 
 class NodeLosses:
-    """Tracks changes of nodes, and reports the loss of a pod's node. Thread-safe."""
+    """Tracks changes to nodes, and reports the loss of a pod's node. Thread-safe."""
 
     def __init__(self, patience: timedelta = PATIENCE) -> None:
         self._patience = patience

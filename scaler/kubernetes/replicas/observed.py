@@ -108,7 +108,7 @@ class Replicas:
             return list((sent | found).values())
 
     def proved_gone(self, job: JobId, now: datetime) -> list[int]:
-        """Return the replicas of which, as the cluster proves, no process runs any more.
+        """Return the replicas that, as the cluster proves, have no running process any more.
 
         A replica on a silent node may still run; a replica that was told to leave counts as gone.
         """
@@ -169,7 +169,7 @@ class Replicas:
             return list(self._seen(job, now).values())
 
     def jobs(self) -> Sequence[JobId]:
-        """Return jobs with a pod, or with a cached one."""
+        """Return jobs that have a pod or a cached replica."""
         with self._lock:
             named = {JobId(job) for job in self._pods.values("job")}
             theirs = (JobId(job) for job in self._pods.values("their job"))

@@ -11,7 +11,7 @@ names the version that it replaces, so only one of two candidates gets the lease
 
 A leader whose lease expired without a renewal leads again if no other candidate took the lease,
 because nobody acted meanwhile. If another candidate took it, the former leader never leads again:
-its knowledge may be older than what the other candidate did.
+its knowledge may predate the other candidate's actions.
 """
 
 import logging
@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 class ElectionTerms:
     """The durations of an election, in seconds.
 
-    A second operator acts ``lease_seconds`` + 1.2 × ``retry_seconds`` after the first one's last
-    renewal at the latest, if the server answers at once: 8.2 s.
+    If the server answers at once, a second operator acts at most ``lease_seconds`` + 1.2 ×
+    ``retry_seconds`` after the first one's last renewal: 8.2 s by default.
     """
 
     namespace: str

@@ -165,7 +165,7 @@ class Recorder:
     ) -> None:
         """Record an event about ``obj``. Returns at once.
 
-        The event waits for ``hold_seconds``. It takes the place of the object's waiting events of
+        The event waits for ``hold_seconds``. It takes the place of the object's waiting events with
         the reason ``replaces``.
         """
         about = obj if isinstance(obj, About) else About.of(obj)
@@ -214,7 +214,7 @@ class Recorder:
     def step(self, *, held: bool = False) -> None:
         """Write the due events, and with ``held`` the other waiting events, too.
 
-        Events that fail are dropped, since events are no record.
+        An event that cannot be written is dropped, because events are not a permanent record.
         """
         while True:
             with self._changed:

@@ -108,7 +108,9 @@ class Manager:
 
     @property
     def deposed(self) -> bool:
-        """True if this operator led, and another one may have led since: it acts no more."""
+        """True if this operator led, and another one may have led since: this one no longer
+        acts.
+        """
         return self.election is not None and self.election.deposed
 
     @property
@@ -154,8 +156,8 @@ class Manager:
     ) -> Controller:
         """Call ``reconcile`` with the key of every object of ``kind`` that has changed.
 
-        The same happens when an object changes that such an object controls (``owns``) or that
-        concerns it (``also``), and once every ``resync_seconds``. If ``when`` returns False, a
+        Call it also every ``resync_seconds``, and when another object changes that such an object
+        controls (``owns``) or that concerns such an object (``also``). If ``when`` returns False, a
         change of the object itself is ignored, for example a change of status alone.
         """
         queue = WorkQueue(self._clock, self._random, pauses=pauses, sight=self.metrics.queue(name))

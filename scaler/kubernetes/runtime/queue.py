@@ -1,6 +1,4 @@
-"""A queue of keys: each is processed at most once at a time, and failed keys after growing
-pauses.
-"""
+"""A queue of keys: no key is processed twice at once, and failed keys wait for growing pauses."""
 
 import heapq
 import threading
@@ -115,7 +113,7 @@ class WorkQueue:
     def take(self, wait_seconds: float = 0.0) -> Key | None:
         """Wait for a key to work on and return it; None if none came, or the queue is closed.
 
-        The caller must call ``done`` in the end.
+        The caller must call ``done`` once the work on the key ends.
         """
         with self._changed:
             until = self._clock.elapsed() + wait_seconds

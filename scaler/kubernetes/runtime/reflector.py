@@ -1,8 +1,8 @@
 """Keeps a store in sync with the API server's objects: list once, then watch until stopped.
 
-A watch that was cut or timed out continues from the last version received, including bookmarks.
-Only if the server has forgotten that version (410), the reflector lists everything again; objects
-missing from that list were deleted meanwhile.
+A watch that was cut or timed out continues from the last version received, including bookmarks. If
+the server has forgotten that version (410), the reflector lists everything again. Objects missing
+from that list were deleted meanwhile.
 """
 
 import logging
@@ -106,7 +106,9 @@ class Reflector:
             watch.close()
 
     def step(self) -> float:
-        """List if necessary, then watch until that ends; return seconds until the next step."""
+        """List if necessary, then watch until the watch ends; return seconds until the next
+        step.
+        """
         try:
             if self.version is None:
                 self.version = self._list()

@@ -18,7 +18,7 @@ Index = Callable[[Object], Iterable[str]]
 
 
 class Amount(Protocol):
-    """An amount with exact sums: a whole number, or a group of them."""
+    """An amount that can be added and subtracted exactly: one number, or several."""
 
     def __add__(self: "A", other: "A", /) -> "A": ...
     def __sub__(self: "A", other: "A", /) -> "A": ...
@@ -29,7 +29,7 @@ A = TypeVar("A", bound=Amount)
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """A change of an object: added (``old`` is None), changed, or deleted (``new`` is None)."""
+    """A change to an object: added (``old`` is None), changed, or deleted (``new`` is None)."""
 
     key: Key
     old: Object | None

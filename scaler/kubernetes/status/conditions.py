@@ -22,7 +22,7 @@ def condition_of(
 
 
 def honoured(job: ElasticJob, house: Installation) -> list[StatusCondition]:
-    """Return the conditions about requests of the spec without effect, and about measurement."""
+    """Return the conditions about measurement, and about requests of the spec without effect."""
     unknown = list(misspelt(job))
     missing = [*unknown, *unserved(job, house.brain_url or "")]
     if not elastic(job, house):
@@ -76,7 +76,10 @@ def misspelt(job: ElasticJob) -> Iterator[str]:
 
 
 def contested(others: Iterable[tuple[Reason, str]]) -> StatusCondition:
-    """Return the condition about other controllers of the same replicas, each with a sentence."""
+    """Return the condition about other controllers of the same replicas.
+
+    ``others`` has a reason and a sentence for each controller.
+    """
     found = list(others)
     if not found:
         return condition_of(JobCondition.CONFLICT, False, Reason.ALONE, "")
@@ -121,9 +124,10 @@ def accepted(
 
 
 def feasible(never: str | None, *, yet: bool = False) -> StatusCondition:
-    """Return the condition about capacity; ``never`` says why no node has it, None if one may.
+    """Return the condition about capacity.
 
-    ``yet``: True if nodes with enough capacity may still come.
+    ``never`` says why no node has enough capacity; it is None if a node may have it. ``yet`` is
+    True if nodes with enough capacity may still come.
     """
     if never is None:
         return condition_of(JobCondition.FEASIBLE, True, Reason.FITS, "")
@@ -148,9 +152,9 @@ def resize_waits(
 
 
 def held_up(refusal: str) -> StatusCondition:
-    """Return the condition for a job that the API server refuses: by a quota, or otherwise.
+    """Return the condition for a job whose pods the API server refuses.
 
-    A quota may be too small ever to hold the job.
+    The condition is ``FEASIBLE`` if a quota is too small ever to hold the job, else ``SCHEDULED``.
     """
     if (denied := denial(refusal)) is not None:
         message = (

@@ -33,8 +33,9 @@ def seconds_until(at: datetime | None, now: datetime) -> float | None:
 
 
 def ended(job: ElasticJob, view: JobView) -> list[StatusCondition]:
-    """Return both conditions, so that a client that waits for one notices that the other has
-    come.
+    """Return both conditions, Complete and Failed.
+
+    A client that waits for one of them thus notices that the other has become True.
     """
     done = view.state is JobState.SUCCEEDED
     why = Reason.CANCELLED if view.state is JobState.CANCELLED else Reason.EXIT_CODE

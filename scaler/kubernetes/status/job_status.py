@@ -302,7 +302,7 @@ def _selector(job: ElasticJob) -> str:
 
 
 def told_size(document: JobDocument) -> bool:
-    """True if pods get the number of pods when they start; torchrun's own agents do not."""
+    """True if pods get the number of pods when they start; torchrun's own agents do not get it."""
     return read_command(document.command).entry is not ContainerEntry.TORCHRUN
 
 

@@ -18,7 +18,10 @@ _BIRTH = timedelta(seconds=5)
 
 
 class StatusPace:
-    """Stores since when changed counts of jobs wait; lasting conditions never wait."""
+    """Stores since when each job's changed counts have waited to be written.
+
+    Lasting conditions never wait.
+    """
 
     def __init__(self) -> None:
         self._unwritten: dict[str, datetime] = {}

@@ -1,4 +1,4 @@
-"""Writes a ScalePlan's status, and deletes it at its end."""
+"""Writes a ScalePlan's status, and deletes the ScalePlan once it need not be kept."""
 
 import logging
 from collections.abc import Mapping, Sequence

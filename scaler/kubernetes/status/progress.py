@@ -46,7 +46,7 @@ _ENDS = {
 
 
 def progress(plan: Standing) -> tuple[list[StatusCondition], dict[str, Any]]:
-    """Return the conditions and fields for a plan in Brain's state."""
+    """Return the conditions and fields that show the state of a plan in Brain."""
     said = [
         _said(PlanCondition.ACCEPTED, True, Reason.VALID, plan.explanation.reason),
         _approved(plan),
@@ -226,8 +226,8 @@ def published(job: Object, view: JobView) -> dict[str, Any]:
 def collected(
     finished: Iterable[Object], stands: int, now: datetime, keeping: PlanRetention
 ) -> frozenset[str]:
-    """Return the names of the job's finished plans to delete: those beyond a number, and old
-    ones.
+    """Return the names of the job's finished plans to delete: those beyond the number to keep, and
+    old ones.
     """
     old = sorted(finished, key=lambda each: age_seconds(each, now))
     gone = [

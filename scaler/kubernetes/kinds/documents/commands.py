@@ -100,7 +100,7 @@ class Launch:
 
     @property
     def unit(self) -> int | None:
-        """Return ``--node_unit``, also as part of ``--rdzv-conf``."""
+        """Return ``--node_unit``, which may also be a part of ``--rdzv-conf``."""
         conf = dict(part.split("=", 1) for part in self._conf())
         said = self.options.get("node-unit") or conf.get("node_unit", "")
         return int(said) if said.isdigit() and int(said) > 0 else None

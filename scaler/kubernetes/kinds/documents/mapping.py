@@ -317,11 +317,9 @@ def unserved(job: ElasticJob, brain: str) -> tuple[str, ...]:
 
 
 def plan_unserved(plan: ScalePlan, scaled: str) -> tuple[str, ...]:
-    """Return the requests of an accepted plan that have no effect, apart from its size.
+    """Return a sentence for each request of an accepted plan that has no effect.
 
-    Each request gets one sentence.
-
-    ``scaled`` is the role whose size plans change.
+    The requested size is not checked. ``scaled`` is the role whose size plans change.
     """
     spec, found = plan.spec, []
     wanted = spec.replica_resource_specs.get(scaled)

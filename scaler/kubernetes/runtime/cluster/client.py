@@ -203,11 +203,13 @@ class Cluster:
     def create(
         self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False
     ) -> dict[str, Any]:
-        """Create an object; its own namespace takes precedence over ``namespace``. Never repeated.
+        """Create an object; its own namespace takes precedence over ``namespace``.
+
+        The request is never repeated.
 
         Raises:
             AlreadyExists: the name is taken.
-            Invalid: with the causes.
+            Invalid: a field cannot be used; ``causes`` name each.
         """
         where = obj["metadata"].get("namespace") or namespace
         request = TransportRequest(
