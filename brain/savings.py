@@ -1,12 +1,13 @@
 """The savings of Brain's plans, counted from measurements only.
 
-A plan that was applied and measured is compared with the size that a person requested (at
-submission, or later), for the time ``t`` for which the job then trained: the same work would have
-taken N0 accelerators t g1 / g0 instead of N1 accelerators t, with the measured throughputs ``g0``
-and ``g1``. The cost of the change (time without steps, repeated steps) is subtracted, also for
-plans that fell short and for rollbacks. A growth saves no accelerator-hours, but spends some so
-that the job ends sooner; the report shows both. Advice that was not followed is counted separately,
-by its promise.
+A plan that was applied and measured is compared with the size that a person requested, at
+submission or later. Let ``g0`` be the measured throughput with the N0 accelerators of the requested
+size, ``g1`` that with the N1 accelerators of the plan, and ``t`` the time for which the job then
+trained. The plan used N1 t accelerator-hours; the same work would have taken N0 t g1 / g0. The cost
+of the change (time without steps, repeated steps) is subtracted, also for plans that fell short and
+for rollbacks. A plan that grows a job saves no accelerator-hours, but spends some so that the job
+ends sooner; the report shows both. Advice that was not followed is counted separately, by its
+promise.
 """
 
 import math
@@ -45,7 +46,7 @@ _UNITS = {True: "GPU-h", False: "core-h"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """The requested time, in equal buckets."""
+    """The time range of the request, in equal buckets."""
 
     since: datetime
     until: datetime
@@ -56,11 +57,11 @@ class Span:
         return max((self.until - self.since) / BUCKETS, timedelta(microseconds=1))
 
     def seconds(self, begin: datetime, end: datetime) -> float:
-        """Return how many seconds between ``begin`` and ``end`` are within the range."""
+        """Return how many seconds between ``begin`` and ``end`` are within this span."""
         return max(0.0, (min(end, self.until) - max(begin, self.since)).total_seconds())
 
     def parts(self, begin: datetime, end: datetime) -> Iterator[tuple[int, float]]:
-        """Yield the buckets between ``begin`` and ``end``, each with its seconds."""
+        """Yield each bucket that overlaps the given time, with the seconds of the overlap."""
         first = max(0, int((max(begin, self.since) - self.since) / self.bucket))
         for index in range(first, BUCKETS):
             start = self.since + index * self.bucket
@@ -93,7 +94,7 @@ class _Count:
 def savings(
     tx: Transaction, since: datetime, until: datetime, settings: Settings, now: datetime
 ) -> Savings:
-    """Return the savings of plans between ``since`` and ``until``, which is not after ``now``."""
+    """Return the savings of plans from ``since`` to ``until``; ``until`` is not after ``now``."""
     span, counts = Span(since=since, until=until), {True: _Count(), False: _Count()}
     prices = prices_of(settings.accelerator_prices)
     for job in concerned(tx, since):
@@ -116,7 +117,7 @@ def savings(
 
 
 def concerned(tx: Transaction, since: datetime) -> Iterator[Job]:
-    """Yield the newest jobs that had not ended by ``since``."""
+    """Yield the jobs that had not ended by ``since``, newest first, up to a maximum number."""
     after: Place | None = None
     for _ in range(_JOBS // _PAGE):
         page = tx.jobs.page(after=after, size=_PAGE)
@@ -177,7 +178,7 @@ def _plans(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stood:
-    """A plan of Brain's while it was in force, with the size with which it is compared."""
+    """The time for which one of Brain's plans was in force, and the size to compare it with."""
 
     plan: ScalePlan
     during: Sequence[WorldStretch]

@@ -1,8 +1,8 @@
 """Metrics over time: readings from each kind of sample, and points from readings.
 
 Every store draws its series by these rules, in Python or in SQL, so that a chart looks the same
-from every store. A reading is a value with a weight; means of readings are readings again, so an
-old folded minute and a new sample add up in one bucket.
+from every store. A reading is a value with a weight. The mean of several readings is itself a
+reading, so a stored one-minute mean and a new sample can be combined in one bucket.
 
 For metrics that are summed over a world, a worker's value is multiplied by the number of processes,
 and its weight is divided by that number. The mean over workers with samples then equals the sum
@@ -36,7 +36,7 @@ class MetricReading(NamedTuple):
     weight: float
 
     def joined(self, other: "MetricReading") -> "MetricReading":
-        """Return both readings joined to one."""
+        """Return one reading that combines both: their weighted mean, lowest and highest values."""
         weight = self.weight + other.weight
         mean = (self.mean * self.weight + other.mean * other.weight) / weight
         return MetricReading(mean, min(self.low, other.low), max(self.high, other.high), weight)
@@ -137,8 +137,8 @@ METRICS: Mapping[str, Callable[[Sample], MetricReading | None]] = {
 
 
 def ended_epochs(worlds: Iterable[World]) -> Iterator[tuple[int, datetime]]:
-    """Yield the epochs of a job's worlds that others followed, each with the time at which the
-    next formed.
+    """Yield the epoch of each of a job's worlds except the last, with the time at which the next
+    world formed.
     """
     for world, following in pairwise(sorted(worlds, key=lambda world: world.epoch)):
         yield world.epoch, following.formed_at
@@ -146,7 +146,7 @@ def ended_epochs(worlds: Iterable[World]) -> Iterator[tuple[int, datetime]]:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Equal stretches of time from ``since``, at most ``points`` of them until ``until``."""
+    """Buckets of equal width, from ``since`` to ``until``; there are at most ``points`` of them."""
 
     since: datetime
     until: datetime
@@ -154,8 +154,8 @@ class Buckets:
 
     @property
     def width(self) -> timedelta:
-        """Return the width of a bucket in whole microseconds, rounded up so that ``points``
-        suffice.
+        """Return the width of a bucket in whole microseconds, rounded up so that ``points`` buckets
+        cover the range.
         """
         span = (self.until - self.since) // MICROSECOND
         return max(1, -(-span // self.points)) * MICROSECOND
@@ -164,8 +164,8 @@ class Buckets:
         return (at - self.since) // self.width
 
     def drawn(self, readings: Iterable[tuple[int, MetricReading]]) -> list[SeriesBucket]:
-        """Return the points of readings joined by bucket; each point has the time at which its
-        bucket begins.
+        """Return one point for each bucket that has readings; the time of a point is the beginning
+        of its bucket.
         """
         joined: dict[int, MetricReading] = {}
         for index, reading in readings:

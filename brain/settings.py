@@ -1,8 +1,8 @@
 """One frozen ``Settings``: every field states its unit, its default and the reason.
 
-Sources, later ones win: the defaults here, ``brain.toml`` in the state directory, environment
-variables ``BRAIN_<FIELD>``, command-line flags. Unknown keys are errors. This module reads none of
-these sources; its callers pass mappings.
+The sources of settings are the defaults here, ``brain.toml`` in the state directory, environment
+variables ``BRAIN_<FIELD>``, and command-line flags; later sources win. Unknown keys are errors.
+This module reads none of these sources; its callers pass mappings.
 """
 
 import math
@@ -153,7 +153,7 @@ _AT_LEAST = {
 
 
 def settings_from(*sources: Mapping[str, Any]) -> Settings:
-    """Merge ``sources`` of field values, later ones winning, over the defaults.
+    """Merge ``sources`` of field values over the defaults; later sources win.
 
     Raises:
         UnknownField: a key is not a setting.
@@ -179,10 +179,10 @@ def settings_in_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def prices_of(text: str) -> dict[str, float]:
-    """Parse ``accelerator_prices``; the key of any kind is ``*``.
+    """Parse ``accelerator_prices``; the key ``*`` stands for any kind.
 
     Raises:
-        BadInput: a part is neither ``KIND=NUMBER`` nor a number, or it is below 0.
+        BadInput: a part is neither ``KIND=NUMBER`` nor a number, or its number is below 0.
 
     >>> prices_of("A100=2.5, cpu=0.04"), prices_of("1")
     ({'A100': 2.5, 'cpu': 0.04}, {'*': 1.0})

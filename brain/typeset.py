@@ -74,7 +74,7 @@ def change(gain: float | None) -> str:
 
 
 def ratio(value: float) -> str:
-    """Return a factor.
+    """Format a factor, for example of two throughputs.
 
     >>> ratio(1.874)
     '1.87×'
@@ -83,7 +83,7 @@ def ratio(value: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration as two units at most.
+    """Format a duration in at most two units.
 
     >>> duration(38), duration(5040), duration(0.21), duration(240)
     ('38 s', '1 h 24 min', '0.21 s', '4 min')
@@ -103,7 +103,7 @@ def duration(seconds: float | None) -> str:
 
 
 def resize(before: int, after: int) -> str:
-    """Return a phrase on a change of size, even if there is no change.
+    """Return a phrase that describes a change of size, or that the size stays.
 
     >>> resize(1, 2), resize(1, 1)
     ('1 → 2 replicas', '1 replica stays')
@@ -176,8 +176,10 @@ def plan_change(plan: ScalePlan) -> str:
 
 
 def reallocated(before: Allocation, after: Allocation, *, each: str = "") -> str:
-    """Return a phrase on a change of roles and reserved amounts; ``each`` marks amounts of all
-    replicas.
+    """Return a phrase about a change of roles and reserved amounts.
+
+    Args:
+        each: Text to append to amounts that apply to all replicas.
     """
     workers = amounts(before.resources, after.resources)
     alike = all(_as_workers(role, before, after) for role, _ in after.roles)

@@ -67,8 +67,8 @@ def decode(data: bytes | str, kind: type[T]) -> T:
     """Parse a message.
 
     Raises:
-        BadInput: the message is not JSON, or a field is missing or of another type; the error names
-            it.
+        BadInput: the message is not JSON, or a field is missing or has the wrong type; the error
+            names the field.
     """
     try:
         return _decoder(kind).decode(data)  # type: ignore[no-any-return]
@@ -171,8 +171,8 @@ def decode_sample(data: bytes | msgspec.Raw) -> Sample:
     """Parse one sample.
 
     Raises:
-        BadInput: the kind is unknown, or a field is missing, of another type, without a time zone,
-            or beyond what every store holds: infinite, NaN, more than 64 bits, or with a NUL
+        BadInput: the kind is unknown, a field is missing or has the wrong type, a time has no time
+            zone, or a value cannot be stored: infinite, NaN, more than 64 bits, or with a NUL
             character.
     """
     line = bytes(data)
@@ -196,9 +196,10 @@ def decode_sample(data: bytes | msgspec.Raw) -> Sample:
 
 
 def decode_alike(lines: Sequence[bytes | msgspec.Raw]) -> Sequence[Sample] | None:
-    """Parse samples of one kind together, at half the cost; None if they are not all ordinary.
+    """Parse samples of one kind together, at half the cost of parsing them one by one.
 
-    Each line is JSON. ``decode_sample`` gives the same samples, or says what is wrong with each.
+    Each line is JSON. Returns None if the kinds differ or any sample needs a closer look;
+    ``decode_sample`` then parses each sample, or says what is wrong with it.
     """
     texts = [bytes(line) for line in lines]
     name = texts[0][texts[0].rfind(_ENDING) :] if texts else b""
@@ -268,11 +269,11 @@ def request(data: object, kind: type[T]) -> T:
 
 
 def document(data: object, kind: type[T]) -> T:
-    """Parse a document that a person wrote, camelCase keys, into a dataclass.
+    """Parse a document that a person wrote with camelCase keys; return it as a dataclass.
 
     Raises:
         UnknownField: a key is unknown; the message names the nearest known one.
-        BadInput: a value is missing or of another type; the message names the field.
+        BadInput: a value is missing or has the wrong type; the message names the field.
     """
     found = _known(data, kind, camel)
     try:
@@ -392,7 +393,7 @@ def _known(data: object, kind: Any, spell: Callable[[str], str]) -> object:
 
 
 def field_paths(kind: Any, spell: Callable[[str], str] = camel, path: str = "") -> Iterator[str]:
-    """Yield every field of a kind of document with its path; keys that users choose are NAME."""
+    """Yield every field of a kind of document with its path; ``NAME`` is a key that users chose."""
     if (values := _values_of(kind)) is not None and _dataclass_in(kind) is None:
         yield from field_paths(values, spell, f"{path}NAME.")
     elif (inner := _dataclass_in(kind)) is not None:

@@ -64,7 +64,7 @@ class _Way:
 
 @dataclass(slots=True)
 class Delivered:
-    """Numbers of samples since the collector started, by their outcome."""
+    """Numbers of samples by outcome, counted since the collector started."""
 
     stored: int = 0
     duplicates: int = 0
@@ -102,7 +102,7 @@ class Delivery:
         return max(0.0, min(waits, default=60.0))
 
     def hurry(self) -> None:
-        """Make all waiting samples due now, because the collector ends."""
+        """Make all waiting samples due now, because the collector is about to end."""
         for way in self.counts.ways.values():
             way.not_before = 0.0
 

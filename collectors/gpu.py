@@ -45,7 +45,7 @@ class NvidiaGpus:
         self._nvml = nvml
 
     def read(self) -> GpuSight:
-        """Read all devices; if one fails (for example, fell off the bus), read the others."""
+        """Read all devices; if one fails (for example, by falling off the bus), read the others."""
         try:
             count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as lost:

@@ -59,7 +59,7 @@ class Home:
 
     @property
     def local_socket(self) -> Path:
-        """Return the path of the real socket if the state directory's file system supports none."""
+        """Return the path of the real socket if the state directory's file system has none."""
         return Path(local_socket(str(self.socket), str(self.root), os.getuid()))
 
     def token(self, job: str) -> str:

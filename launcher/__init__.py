@@ -12,8 +12,8 @@ import sys
 def checkpoint_saved(path: "str | os.PathLike[str]") -> None:
     """Report, inside a worker, that a checkpoint is complete at ``path``: a safe point.
 
-    Call it only from a script whose way of saving the probe does not recognize. Without a probe,
-    under plain torchrun for example, the call does nothing.
+    Call it only if the probe does not recognize how the script saves. Without a probe, under
+    plain torchrun for example, the call does nothing.
     """
     probe = sys.modules.get("_brain_probe")
     if probe is not None:

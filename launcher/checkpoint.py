@@ -53,7 +53,8 @@ def save(
     ``--save_at_breakpoint`` the agent still writes it to storage when a worker fails.
 
     Raises:
-        OSError: an earlier state could not be written to storage; without an agent, this state.
+        OSError: an earlier state could not be written to storage. Without an agent, ``state``
+            itself could not be written.
     """
     place = _place(path)
     sharded = _sharded(state)

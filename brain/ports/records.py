@@ -17,7 +17,7 @@ class EventStore(Protocol):
         ...
 
     def after(self, id: int, *, limit: int = 500, job: JobId | None = None) -> Sequence[Event]:
-        """Return at most ``limit`` events of a job, or of all, with ids above ``id``, by id."""
+        """Return at most ``limit`` events of one job or all jobs with ids above ``id``, by id."""
         ...
 
     def last_id(self) -> int:
@@ -49,12 +49,12 @@ class TokenUses(Protocol):
         ...
 
     def doubtful(self, ids: Collection[str]) -> frozenset[str]:
-        """Return those of the tokens that were revoked or deleted, or whose job has finished."""
+        """Return the tokens among these that were revoked or deleted, or whose job has finished."""
         ...
 
 
 class AccessStore(Protocol):
-    """Tokens, sign-in codes, stored answers of requests, and secret values of jobs."""
+    """Tokens, sign-in codes, stored answers to requests, and secret values of jobs."""
 
     def add_token(self, token: Token) -> None:
         """Store a token.
@@ -81,10 +81,10 @@ class AccessStore(Protocol):
         ...
 
     def forget_tokens(self, *, before: datetime) -> int:
-        """Delete the tokens with an expiry that expired or were revoked before ``before``.
+        """Delete tokens that have an expiry, and that expired or were revoked before ``before``.
 
-        A token without an expiry stays even if it was revoked. A state directory may still contain
-        its secret, which Brain would otherwise take for a new one.
+        A revoked token without an expiry stays. A state directory may still contain its secret, and
+        without the stored token Brain would accept this secret as a new token.
         """
         ...
 

@@ -46,7 +46,7 @@ class SeriesStretch:
 
 
 class TelemetryStore(Protocol):
-    """Samples. Each is stored once by its source and the sent ``measured_at``, in any order.
+    """Stores samples. Each source's sample is stored once; samples may arrive in any order.
 
     The store keeps two times of each sample. The time by the sender's clock identifies the sample.
     The time by the service's clock selects, sorts and retires the sample, and readers get it as
@@ -63,8 +63,8 @@ class TelemetryStore(Protocol):
         A measured offset replaces the source's offset if they differ by more than
         ``clocks.TOLERANCE``; a measured offset within this tolerance of zero counts as zero. A
         sample that is newer than all others of its source gets the source's present offset, and
-        sorts after the others. A late sample gets the offset of its time. The time of a stored
-        sample never changes.
+        sorts after the others. A late sample gets the offset that its source had when the sample
+        was measured. The time of a stored sample never changes.
         """
         ...
 
@@ -93,8 +93,8 @@ class TelemetryStore(Protocol):
         ...
 
     def read_ahead(self, ends: Mapping[JobId, datetime], *, window: timedelta) -> None:
-        """Read the telemetry that lists of jobs show, with few statements; the transaction must
-        store no samples.
+        """Read ahead, with few statements, the telemetry that is shown in lists of jobs; the
+        transaction must store no samples.
 
         The telemetry is the losses, and the samples in the ``window`` before each job's end. If a
         job has no samples there, it is the samples in the ``window`` before its newest sample.
@@ -110,7 +110,7 @@ class TelemetryStore(Protocol):
         ...
 
     def losses(self, job: JobId) -> TelemetryLosses:
-        """Return the numbers of samples that are missing or that senders reported as lost."""
+        """Return how many samples of a job are missing, and how many were reported as lost."""
         ...
 
     def lines(
@@ -127,13 +127,14 @@ class TelemetryStore(Protocol):
         The interval includes ``since`` and excludes ``until``; the time of a bucket is its
         beginning. ``brain.series`` has the rules that turn readings into buckets.
 
-        Metrics: ``examples_per_second`` (sum over the workers of a world, ``steps_per_second``
-        likewise if no batch size is known), ``steps_per_second``, ``step_seconds``,
+        Metrics: ``examples_per_second``, ``steps_per_second``, ``step_seconds``,
         ``data_wait_share``, ``cpu_share``, ``memory_share``, ``gpu_share``, ``gpu_memory_share``,
-        ``replicas``. Only the phase ``training`` counts for the first four.
+        ``replicas``. ``examples_per_second`` is the sum over the workers of a world; if no batch
+        size is known, it is the sum of ``steps_per_second``. The first four metrics count only the
+        phase ``training``.
 
         Raises:
-            BadInput: the metric does not exist, or fewer than one point was asked for.
+            BadInput: the metric does not exist, or ``points`` is below 1.
         """
         ...
 

@@ -34,7 +34,7 @@ class Connections:
         self._closing: dict[ClientConnection, Callable[[str], None]] = {}
 
     def admit(self, address: str, close: Callable[[str], None]) -> ClientConnection:
-        """Admit a connection, for which another may be closed.
+        """Admit a connection; another one is closed for it if a limit is reached.
 
         Raises:
             Overloaded: there are too many connections.

@@ -1,4 +1,4 @@
-"""``brain backup`` and ``brain restore``: the database, the key and the tokens in one tar file."""
+"""``brain backup`` and ``brain restore``: one tar file of the database, the key and the tokens."""
 
 import argparse
 import fcntl
@@ -67,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def back_up(home: Path, file: Path) -> str:
-    """Write a backup, completely or not at all, while the service runs; return a sentence on it.
+    """Write a backup while the service runs; return a sentence about the backup.
+
+    If the backup cannot be completed, no file is left.
 
     Raises:
         Conflict: the file exists.
@@ -131,11 +133,11 @@ def _lock(directory: Path, held: ExitStack, *, wait: bool = False) -> None:
 
 
 def restore(home: Path, file: Path, *, overwrite: bool) -> str:
-    """Put a backup into a state directory and its database; return a sentence about it.
+    """Restore a backup into a state directory and its database; return a sentence about the result.
 
     Raises:
-        BadInput: the file is not a backup, or is one of another kind of database.
-        Conflict: the target is not empty and ``overwrite`` is false, or a Brain uses it.
+        BadInput: the file is not a backup, or is a backup of another kind of database.
+        Conflict: the target is not empty and ``overwrite`` is false, or another Brain uses it.
         SchemaTooNew: a newer Brain wrote the backup.
         Unavailable: a service runs on the state directory, or the database cannot be written.
         OSError: a file cannot be read or written.

@@ -1,7 +1,7 @@
 """Connections of the service: limits on their number and on slow request heads, and TLS.
 
-uvicorn implements HTTP/1.1. This module adds the limits that uvicorn lacks, because only a
-connection's protocol object exists before the first request.
+uvicorn implements HTTP/1.1, but not these limits. This module adds them to the protocol object of a
+connection, because no other object exists before the first request.
 """
 
 import asyncio
@@ -143,7 +143,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._parse()
 
     def write_part(self, part: bytes) -> bool:
-        """Write a part, framed as HTTP sends it, of the body that an app sends in parts.
+        """Write one chunk of a body that the app sends in parts.
 
         Returns False, and writes nothing, if the client does not read, or the app has not begun.
         """
@@ -237,7 +237,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         super().on_body(body)
 
     def on_response_complete(self) -> None:
-        """End a connection whose request was answered before it was complete."""
+        """End the connection if a request was answered before the whole request had arrived."""
         # The newest request is the answered one, unless others wait in the pipeline.
         unread = self.cycle.more_body and self.cycle.response_complete
         if unread and not self.transport.is_closing():

@@ -7,7 +7,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 
 class DirectRequest:
-    """A request that is answered without ASGI, in the form in which uvicorn keeps requests."""
+    """A request that is answered without ASGI; uvicorn handles it like its own request objects."""
 
     __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete")
     #: Its body is whole, and its answer is written in one piece.
@@ -19,7 +19,7 @@ class DirectRequest:
 
     @property
     def message_event(self) -> asyncio.Event:
-        """Return an event of uvicorn's that this request does not need."""
+        """Return an unused event; uvicorn expects each request to have one."""
         return asyncio.Event()
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
@@ -41,5 +41,5 @@ class DirectRequest:
 
 
 def written(status: int, lines: bytes, body: bytes) -> bytes:
-    """Return the bytes of an answer that no app builds."""
+    """Return the bytes of an answer that is written without the app."""
     return b"%s%s\r\n%s" % (STATUS_LINE[status], lines, body)

@@ -1,4 +1,4 @@
-"""Deletion of the directories of ended jobs: old ones, and the oldest above a total size.
+"""Deletes the directories of ended jobs: old ones, and the oldest if the total size is too large.
 
 A directory is deleted only if its job has ended and no agent holds a lock in it.
 """
@@ -37,13 +37,16 @@ class EndedJob:
 
 
 def sweep(home: Path, stores: Stores, settings: Settings, now: datetime) -> list[EndedJob]:
-    """Delete the directories that the settings do not keep; return the deleted ones."""
+    """Delete the directories that exceed the settings' limits; return the jobs they belonged to."""
     shutil.rmtree(home / _LEAVING, ignore_errors=True)
     return [each for each in expired(ended(home, stores), settings, now) if _delete(home, each)]
 
 
 def expired(jobs: Sequence[EndedJob], settings: Settings, now: datetime) -> list[EndedJob]:
-    """Return the jobs above the age limit and the oldest above the size limit, oldest first."""
+    """Return the jobs that exceed the age limit, and the oldest that exceed the size limit.
+
+    The jobs are sorted by the time at which they ended, oldest first.
+    """
     oldest = sorted(jobs, key=lambda each: each.finished_at)
     before = now - timedelta(seconds=settings.ended_job_seconds)
     above = sum(each.size_bytes for each in oldest) - settings.ended_job_bytes

@@ -1,6 +1,7 @@
 """Exports the service's spans to a collector, as configured by the standard variables ``OTEL_*``.
 
-Imported only if the setting ``traces`` is on, because its distributions are an extra.
+Imported only if the setting ``traces`` is on, because OpenTelemetry's packages are an optional
+extra.
 """
 
 import logging
@@ -29,10 +30,11 @@ _SUPPORTED = {
 
 @contextmanager
 def exporting(environment: Mapping[str, str]) -> Iterator[TracerProvider]:
-    """Yield a provider whose spans a thread sends from a queue; if the queue is full, spans are
-    dropped.
+    """Yield a tracer provider; a separate thread sends its spans from a queue, and spans are
+    dropped while the queue is full.
 
-    ``environment`` is that of the process, which OpenTelemetry's SDK reads itself.
+    ``environment`` must be the environment of this process, because OpenTelemetry's SDK reads
+    that itself.
 
     Raises:
         BadInput: a variable has a value that Brain, or the SDK, does not support.

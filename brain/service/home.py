@@ -1,4 +1,4 @@
-"""An installation's state directory: its settings, its database, and one service at a time."""
+"""An installation's state directory: its settings, its database, and locks for a single service."""
 
 import fcntl
 import tomllib
@@ -54,13 +54,13 @@ def make_home(home: Path) -> None:
 
 
 def home_of_one(home: Path) -> AbstractContextManager[IO[str]]:
-    """Raise if another service uses the state directory."""
+    """Hold the lock of the state directory; raise if another service holds it."""
     return _alone(home / "service.lock", f"state directory {home}", "choose another with --home")
 
 
 @contextmanager
 def database_of_one(home: Path, settings: Settings) -> Iterator[None]:
-    """Raise if the service of another state directory uses the same SQLite file."""
+    """Hold the lock of the SQLite file; raise if another state directory's service holds it."""
     url = database_url(database_at(home, settings))
     if url.get_backend_name() != "sqlite":
         yield

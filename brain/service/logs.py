@@ -19,7 +19,7 @@ _SDK_SECONDS = 60.0
 
 
 class Correlating(logging.Filter):
-    """Adds the ids of the request to a record, and of its span if there is one."""
+    """Adds to a record the ids of the request, and of its span if there is one."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         ids = {"request_id": REQUEST_ID.get()} if REQUEST_ID.get() else {}
@@ -55,7 +55,7 @@ class TextFormatter(logging.Formatter):
     """A record as a line for people, with the id of its request."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line, before any traceback."""
+        """Return the line without the traceback, which follows it if there is one."""
         id = getattr(record, "request_id", "")
         return super().formatMessage(record) + (f" (request {id})" if id else "")
 

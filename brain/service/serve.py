@@ -1,4 +1,4 @@
-"""The running service: HTTP, the tick, and an end within ``shutdown_seconds``."""
+"""The running service: HTTP, the tick, and a shutdown within ``shutdown_seconds``."""
 
 import gc
 import json
@@ -79,7 +79,10 @@ def serve(
     submitters: str = "",
     provider: TracerProvider | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; ``submitters`` as in ``Health``; ``provider`` gets spans."""
+    """Serve until SIGTERM or SIGINT.
+
+    ``submitters`` is that of ``Health``; ``provider``, if given, receives the spans.
+    """
     bell, metrics = Bell(), Metrics()
     condition = ServiceCondition(metrics)
     ticker = Ticker(

@@ -121,8 +121,8 @@ class Ticker:
         self._hurry.set()
 
     def measured(self, jobs: frozenset[str]) -> None:
-        """Record that samples of ``jobs`` were stored, and start a tick soon if one of these jobs
-        is awaited.
+        """Record that samples of ``jobs`` were stored; if the loop awaits samples of one of these
+        jobs, start a tick soon.
 
         The pause between ticks is at least half a second, and at least as long as the last tick.
         """
@@ -320,8 +320,8 @@ class Ticker:
             _log.exception("old data could not be deleted; Brain tries again in an hour")
 
     def retain(self) -> None:
-        """Fold and delete samples that are older than the settings allow, then directories of
-        ended jobs.
+        """Replace old samples by means and delete old means, as the settings say; then delete old
+        directories of ended jobs.
         """
         now = self._clock()
         oldest = now - timedelta(seconds=self._settings.raw_seconds)

@@ -7,7 +7,7 @@ from brain.settings import Settings
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return the TLS context of the settings; None if the service serves HTTP.
+    """Return the TLS context that the settings describe; None if the service serves plain HTTP.
 
     Raises:
         BadInput: the certificate cannot be read, or its key is missing or does not match.

@@ -6,6 +6,6 @@
     run, measures, report                  the loop, its results, and a page that shows them
     replay                                 recorded jobs through another policy or other settings
 
-Modules read no clock, file or random number except their arguments: the same arguments
+Modules get the time, files and random numbers only through their arguments, so the same arguments
 give the same result to the last digit.
 """

@@ -1,4 +1,4 @@
-"""How scripts scale, and the value of their examples: facts that policies do not know."""
+"""How scripts scale, and how much their examples are worth: facts that policies do not know."""
 
 import math
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Application(Protocol):
 
     @property
     def first_batch(self) -> int:
-        """Return the global batch in which work is counted."""
+        """Return the global batch size for which work is counted in examples."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class Application(Protocol):
 
     @property
     def epochs(self) -> int:
-        """Return the epochs of a whole run, as its owner would declare them."""
+        """Return the number of epochs of a whole run, as its owner would declare it."""
         ...
 
     @property
@@ -52,7 +52,10 @@ class Application(Protocol):
 
     @property
     def restart_seconds(self) -> float | None:
-        """Return the seconds that a change of the job's world costs; None: the cluster's value."""
+        """Return the seconds that a change of the job's world costs.
+
+        None means that the cluster's value applies.
+        """
         ...
 
     def seconds(self, device: DeviceKind, shape: Shape, local: int, accumulation: int) -> float:
@@ -246,7 +249,7 @@ def progress(
 ) -> float:
     """Return the work per second with a global batch, at ``share`` of the run.
 
-    Micro-batches are as large as the device holds, or have ``most`` examples.
+    A micro-batch is as large as the device holds, but has at most ``most`` examples if given.
     """
     local, accumulation = split(batch, sum(shape), min(application.holds(device), most or batch))
     seconds = application.seconds(device, shape, local, accumulation)

@@ -1,4 +1,4 @@
-"""Faults of nodes and their times, which are the same for every policy with one seed."""
+"""Faults of nodes and their times, which are the same for every policy with the same seed."""
 
 import heapq
 from collections.abc import Iterator
@@ -33,8 +33,8 @@ class Fault:
 class Faults:
     """The endless sequence of faults of a cluster; nodes fail independently.
 
-    Times between faults and their lengths are exponential; a node's next fault of a kind comes
-    after the last one ended.
+    The lengths of faults and the times between them are exponentially distributed. A node's next
+    fault of a kind begins after its previous fault of this kind has ended.
     """
 
     def __init__(self, spec: Spec, nodes: int, seed: int) -> None:

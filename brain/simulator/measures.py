@@ -16,7 +16,7 @@ _PIECES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """The course of one job in a simulation; seconds from the beginning."""
+    """The course of one job in a simulation; times are in seconds since the simulation began."""
 
     name: str
     application: str
@@ -49,7 +49,7 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A simulation in one row; equal seeds give equal rows."""
+    """The results of a simulation in one row; equal seeds give equal rows."""
 
     jobs: int
     jct_mean: float
@@ -78,7 +78,7 @@ class PolicyTime:
 
 
 def summary(jobs: Sequence[JobResult], accelerators: int) -> Summary:
-    """Add up finished jobs."""
+    """Return the means, percentiles and totals of finished jobs."""
     times = np.array([job.jct for job in jobs])
     rhos = [job.unfairness for job in jobs]
     began = min(job.submitted for job in jobs)
@@ -167,7 +167,10 @@ def _whole(world: SimulatedCluster, run: SimulatedJob, kind: str, size: int) -> 
 def pace_of(
     world: SimulatedCluster, run: SimulatedJob, kind: str, size: int
 ) -> Callable[[float], float]:
-    """Return the work per second on the fewest empty nodes of one kind, by share of the run."""
+    """Return a function from the share of the run to the work per second on empty nodes.
+
+    The job has ``size`` replicas on as few nodes of ``kind`` as possible.
+    """
     spec = world.spec.nodes[kind]
     placement = place(dict.fromkeys(range(spec.count), spec.gpus), size)
     if placement is None:

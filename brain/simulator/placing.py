@@ -19,7 +19,7 @@ Placement = tuple[int, ...]
 
 
 def shape(placement: Placement) -> Shape:
-    """Replicas per node.
+    """Return the number of replicas on each node that has any, in the order of nodes.
 
     >>> shape((0, 0, 3))
     (2, 1)

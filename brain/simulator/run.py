@@ -61,7 +61,7 @@ class Direct:
         self._world, self._policy = world, policy
 
     def govern(self, happenings: Sequence[SimulatedEvent], stopwatch: Stopwatch) -> Governed:
-        """Call the policy and carry out its answer: first jobs stop or move, then jobs start."""
+        """Call the policy and carry out its answer: jobs stop or move before other jobs start."""
         world = self._world
         contenders = [self._contender(run) for run in world.present]
         began = stopwatch()
@@ -110,8 +110,8 @@ def simulate(
 
     Args:
         policy: One of ``NAMES``.
-        settings: Settings of Brain; other policies have none.
-        stopwatch: Rising seconds, by which deciding is timed.
+        settings: Settings of Brain; other policies ignore them.
+        stopwatch: Clock in seconds that measures how long decisions take.
         seed: Seed of faults and of the scatter of measurements.
         mode: Scope of Brain's decisions: single jobs or the cluster.
 

@@ -68,7 +68,7 @@ _SHARES = np.linspace(0.005, 0.995, 100)
 
 @dataclass(slots=True)
 class KnownJob:
-    """What coordinator and scaler know about one job."""
+    """The knowledge of the coordinator and the scaler about one job."""
 
     id: JobId
     run: SimulatedJob
@@ -382,8 +382,8 @@ def document_of(run: SimulatedJob, mode: OptimizeMode, holds: Mapping[str, int])
 
 
 def steps_of(run: SimulatedJob) -> int:
-    """Return the optimizer steps of the whole run with its batch size; examples of larger batches
-    count less.
+    """Return the number of optimizer steps in the whole run with its batch size; examples of larger
+    batches count less.
     """
     batch, application = run.batch, run.application
     noises = [application.noise(float(share), batch) for share in _SHARES]

@@ -9,7 +9,7 @@ application:
 
 ``benchmarks/jct`` reads the same tables with the interpolation of the published simulators. This
 module treats placements that differ only in the order of nodes as equal, and interpolates missing
-measurements in logarithms.
+measurements on a logarithmic scale.
 """
 
 import csv
@@ -46,8 +46,8 @@ class Timetable:
     _surfaces: tuple[LinearNDInterpolator, NearestNDInterpolator] | None = None
 
     def at(self, shape: Shape, local: int) -> _Times:
-        """Return step and synchronisation seconds; local batch sizes beyond the measured ones use
-        the last one.
+        """Return the seconds of a step and of its synchronisation; a local batch size outside the
+        measured ones counts as the nearest measured one.
         """
         key = tuple(sorted(shape, reverse=True)), local
         if key not in self._found:

@@ -126,7 +126,7 @@ class Telling:
 def exchange_wait_share(
     application: Application, device: DeviceKind, where: Shape, local: int, accumulation: int
 ) -> float:
-    """Share of a step that waits for gradients.
+    """Return the share of a step's time in which workers wait for gradients.
 
     The wait is the difference between a micro-step with and without an exchange.
     """
@@ -135,7 +135,7 @@ def exchange_wait_share(
 
 
 def members(ids: Sequence[int], nodes: Sequence[NodeName]) -> tuple[Member, ...]:
-    """Return the report of a world of replicas with one accelerator and process each."""
+    """Return the members of a world whose replicas have one accelerator and one process each."""
     return tuple(
         Member(replica=id, group_rank=rank, processes=1, node=node, address=f"{node}:{id}")
         for rank, (id, node) in enumerate(zip(ids, nodes, strict=True))

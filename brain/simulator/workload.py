@@ -80,10 +80,10 @@ def read_workload(
     recurring: bool = False,
     tunes: bool = False,
 ) -> tuple[Arrival, ...]:
-    """Parse and check a workload; jobs in the order of their arrival.
+    """Parse and check a workload; return the jobs in the order of their arrival.
 
     Args:
-        lines: Lines of the CSV file, including the head.
+        lines: Lines of the CSV file, including the header.
         applications: Applications that rows may name.
         documents: Reads the document that the column ``document`` names.
         declared: Default for an empty column ``declared``.

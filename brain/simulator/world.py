@@ -177,7 +177,7 @@ class SimulatedCluster:
         return self.spec.restart_seconds if own is None else own
 
     def rate(self, run: SimulatedJob) -> float:
-        """Return the work per second of a placed job at this time, once it steps."""
+        """Return a placed job's work per second at this time, as if its restart were over."""
         return self.rate_of(run, run.placement, run.kind) / self.slowness(run)
 
     def rate_of(self, run: SimulatedJob, placement: Placement, kind: str) -> float:
@@ -189,14 +189,14 @@ class SimulatedCluster:
         )
 
     def slowness(self, run: SimulatedJob) -> float:
-        """Return the factor on a job's step time, because all ranks wait for the slowest node."""
+        """Return the factor by which the slowest node lengthens the job's steps."""
         return max((self.nodes[node].slowness for node in run.placement), default=1.0)
 
     def place(self, run: SimulatedJob, placement: Placement) -> None:
         """Give a job these nodes from now on; do nothing if the job already has them.
 
         Raises:
-            ValueError: nodes that are down, of two kinds, or full.
+            ValueError: a node is down or full, or the nodes are of different kinds.
         """
         if placement == run.placement or run.finished_at is not None:
             return

@@ -101,10 +101,10 @@ _PREFIXES = tuple(prefix for each in VENDORS for prefix in each.prefixes)
 
 
 def devices(resource: str, amount: Decimal) -> Decimal:
-    """Return the devices in ``amount`` of a Kubernetes resource; 0 if the resource is no
-    accelerator.
+    """Return the number of devices in ``amount`` of a Kubernetes resource.
 
-    A resource of a vendor without a row counts if its name ends in ``/gpu``.
+    The number is 0 if the resource is not an accelerator. A resource of a vendor without a row
+    counts if its name ends in ``/gpu``.
 
     >>> devices("tencent.com/vcuda-core", Decimal(50)), devices("nvidia.com/mig-1g.5gb", Decimal(2))
     (Decimal('0.5'), Decimal('2'))
@@ -133,10 +133,10 @@ class Device:
 def device_of(
     product: str | None, nodes: Iterable[tuple[Mapping[str, str], Mapping[str, Decimal]]]
 ) -> Device:
-    """Return the resource and label with which nodes, given as labels and allocatable amounts,
-    offer a product.
+    """Return the resource and label with which these nodes offer a product.
 
-    If there is no such node yet, return NVIDIA's.
+    Each node is given by its labels and its allocatable amounts. If no node offers the product
+    yet, return NVIDIA's resource and label.
 
     >>> offered = {"cpu": Decimal(8), "amd.com/gpu": Decimal(4)}
     >>> device_of("MI300X", [({"amd.com/gpu.product-name": "MI300X"}, offered)]).resource

@@ -76,8 +76,8 @@ class Allocation:
         return self.replicas - others(self.roles)
 
     def loosest(self, other: "Allocation") -> "Allocation":
-        """Return this size with the larger of the two sizes' amounts for each resource (0 = no
-        limit).
+        """Return this size with the larger amount of each resource from the two sizes; 0 means no
+        limit, and counts as the largest amount.
         """
         size = self
         for role in self.amounts.keys() & other.amounts.keys():
@@ -97,7 +97,7 @@ class Allocation:
         )
 
     def processes_of(self, role: str) -> int:
-        """Return the processes of each replica of a role or group."""
+        """Return the number of processes of each replica of a role or group."""
         own = dict(self.roles).get(role, RoleSize()).processes_per_replica
         return self.processes_per_replica if own is None else own
 

@@ -19,7 +19,7 @@ class BatchWish:
     learning_rate_scale: float = 1.0
 
     def split(self, workers: int) -> tuple[int, int]:
-        """Return the examples of a worker's micro-batch, and its micro-batches per optimizer step.
+        """Return the number of examples in a worker's micro-batch, and of micro-batches per step.
 
         Micro-batches are whole examples: the global batch may exceed the request by less than one
         example per micro-batch.

@@ -10,7 +10,7 @@ from brain.types.job import JobId
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestLine:
     """The amounts of one resource that all measured replicas of an owner reserved, used, needed and
-    wasted, in hours times ``unit``.
+    wasted, in ``unit``.
     """
 
     #: ``cpu``, ``memory`` or ``accelerator``, and ``core-h``, ``GiB-h`` or ``GPU-h``.
@@ -39,7 +39,7 @@ class DigestLine:
 
 
 def total(costs: Iterable[float | None]) -> float | None:
-    """Return the sum of the costs that are not None; None if all of them are."""
+    """Return the sum of the costs that are not None; None if all costs are None."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known else None
 

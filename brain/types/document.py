@@ -57,7 +57,7 @@ class PolicyMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What the owner states about the script's checkpoints; the probe detects most of it by
+    """The owner's statements about the script's checkpoints; the probe detects most facts by
     itself.
     """
 

@@ -26,7 +26,7 @@ def probe_socket(home: str, uid: int) -> str:
 
 
 def short_socket(path: str, home: str, uid: int) -> str:
-    """Return ``path``, or its name in the short directory of ``home`` if it is too long."""
+    """Return ``path``; if it is too long, return its name in the short directory of ``home``."""
     return path if len(path.encode()) <= SOCKET_PATH_BYTES else local_socket(path, home, uid)
 
 

@@ -1,7 +1,7 @@
 """ScalePlans: recommendations stored with a generation, and the states that a plan goes through.
 
 Proposed -> Approved -> Applying -> Applied -> Verified | RolledBack
-and aside: Rejected, Superseded, Expired, Failed
+Other final states: Rejected, Superseded, Expired, Failed
 """
 
 from collections.abc import Mapping
@@ -182,7 +182,7 @@ class ScalePlan:
     @property
     def judged(self) -> PlanVerdict | None:
         """Return the verdict of the plan's measurement, even if the plan was rolled back later;
-        None before it.
+        None if the plan has not been measured.
         """
         if self.outcome.verdict is None:
             return None

@@ -1,5 +1,5 @@
-"""Pools, whose jobs share a set of nodes and for which Brain decides together; and freezes of
-plans.
+"""Pools and freezes: a pool's jobs share a set of nodes, and Brain decides about them together;
+a freeze stops plans.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from brain.types.resources import PoolName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLease:
-    """The right to decide for a pool, until it expires."""
+    """The right of one Brain process to decide about a pool, until ``expires_at``."""
 
     pool: PoolName
     holder: str
@@ -28,7 +28,7 @@ class FreezeScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freeze:
-    """A freeze: Brain applies no plans of its scope, but still decides and replaces failed
+    """A freeze: Brain applies no plans in its scope, but still decides and replaces failed
     replicas.
     """
 

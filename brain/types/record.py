@@ -49,7 +49,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """An event; ``id`` increases, and a client of the event stream resumes after it."""
+    """An event. Ids increase; a client of the event stream resumes after the last id it read."""
 
     #: Id, assigned by the store; 0 before.
     id: int = 0

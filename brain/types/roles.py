@@ -104,7 +104,7 @@ def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
 
 
 def check_groups(groups: Mapping[str, RoleSize]) -> None:
-    """Raise BadInput for groups of which no replica can be started.
+    """Raise BadInput for groups whose replicas cannot be started.
 
     Raises:
         BadInput: the groups cannot be used; the message names field, value and remedy.
@@ -206,8 +206,8 @@ def role_at(rank: int, roles: Roles) -> str:
 
 
 def roles_in(members: Iterable[_Placed]) -> Roles:
-    """Return the numbers of members in the roles other than ``worker`` and in the groups, sorted as
-    by ``ordered``.
+    """Return the number of members of each role other than ``worker`` and of each group, in the
+    order of ``ordered``.
     """
     found = Counter(each.role for each in members if each.role != WORKER)
     return ordered({role: RoleSize(replicas=count) for role, count in found.items()})
@@ -225,7 +225,7 @@ def alike(one: Roles, other: Roles) -> bool:
 
 
 def leading(members: Iterable[_Member]) -> list[_Member]:
-    """Return the members whose end ends the job: the chief, else the workers of all groups."""
+    """Return the members that decide when the job ends: the chief, else all groups' workers."""
     found = list(members)
     chiefs = [each for each in found if each.role == CHIEF]
     return chiefs or [each for each in found if each.role not in NAMED]

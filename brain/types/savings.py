@@ -42,7 +42,7 @@ class HoursBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavingsOf:
-    """Savings of accelerators, or of processors by jobs without accelerators."""
+    """Savings of accelerators, or of processors for jobs without accelerators."""
 
     #: ``GPU-h`` or ``core-h``.
     unit: str

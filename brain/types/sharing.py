@@ -150,7 +150,7 @@ class PoolRound:
 
     @property
     def gap(self) -> float:
-        """Return the share of the utility that a better division could add at most: 0.001 is 0.1
-        %.
+        """Return the most that a better division could add, as a share of the utility; 0.001 is
+        0.1 %.
         """
         return max(0.0, self.bound - self.value) / max(abs(self.bound), 1e-12)

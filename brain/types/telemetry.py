@@ -233,7 +233,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryLosses:
-    """The numbers of a job's samples that are known to be lost."""
+    """How many of a job's samples are known to be lost, by the way in which they were lost."""
 
     #: Numbers missing between the sequence numbers of a source.
     gaps: int

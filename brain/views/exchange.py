@@ -23,7 +23,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateRequest:
-    """A job that does not run yet, and questions about it: the body of ``POST jobs:estimate``."""
+    """A job that is not running yet, and questions about it: the body of ``POST jobs:estimate``."""
 
     #: The document as it would be submitted, camelCase.
     document: Mapping[str, Any]
@@ -32,7 +32,7 @@ class EstimateRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeRequest:
-    """A request of a person or program for a plan: ``POST jobs/{job}/plans``."""
+    """A request by a person or program for a plan: ``POST jobs/{job}/plans``."""
 
     replicas: int
     why: str = ""
@@ -96,7 +96,7 @@ class NewToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInCode:
-    """A new one-time code, the person it is for, and the path that uses it."""
+    """A new one-time code, the person whom it signs in, and the path at which it is used."""
 
     name: str
     code: str

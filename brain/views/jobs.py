@@ -59,7 +59,7 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job with its observations, as lists and the head of the job's page show it."""
+    """A job with its observations, as shown in lists and at the top of the job's page."""
 
     id: JobId
     name: str

@@ -25,7 +25,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """The outcomes of promises, to compare with the promised share of nine in ten."""
+    """The outcomes of all promises; nine in ten measurements should be within their bands."""
 
     count: int
     #: Share of measurements inside their bands, and the 90 % interval of that share.
@@ -56,7 +56,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeTrial:
-    """A micro-batch size whose measurement, without a restart, would improve the model for a
+    """A micro-batch size that can be measured without a restart, to improve the model for one job
     size.
     """
 

@@ -54,7 +54,7 @@ class PodSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalerRequest:
-    """A request with an id for its answer; exactly one of the kinds is set."""
+    """A request with the id that its answer will repeat; exactly one of the kinds is set."""
 
     id: str
     submit: SubmitRequest | None = None
@@ -64,7 +64,7 @@ class ScalerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayedError:
-    """An error of ``brain.errors``, by its class."""
+    """An error of ``brain.errors``, which is identified by the name of its class."""
 
     kind: str
     detail: str

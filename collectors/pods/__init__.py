@@ -2,7 +2,7 @@
 
     quantities  ``3Gi`` -> bytes
     sights      a Node or Pod object -> the fields that the collector needs
-    identity    pods -> jobs, by owner, label or name, and by the time of their existence
+    identity    pods -> jobs, by owner, label or name, and by when they existed
     usage       metrics-server or kubelet summary -> usage of pods and nodes
     dcgm        DCGM exporter, through Prometheus -> accelerators, and the pods that have them
     readings    all of these -> samples of a job on a node

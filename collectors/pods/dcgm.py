@@ -69,8 +69,8 @@ def devices(answer: Mapping[str, Any], nodes: Mapping[str, str]) -> list[PodDevi
     """Read the answer to ``QUERY`` (Prometheus' ``/api/v1/query``).
 
     Args:
-        nodes: the node's name by each text with which a series may identify the node: the name, an
-            address, and the name or address of the exporter's pod.
+        nodes: maps each text with which a series may identify a node to the node's name. The texts
+            are the name, an address, and the name or address of the exporter's pod.
     """
     gathered: dict[tuple[str, str, str], _Gathered] = {}
     for series in (answer.get("data") or {}).get("result") or ():

@@ -52,7 +52,9 @@ def in_cluster(account: Path = _ACCOUNT, environment: Mapping[str, str] = os.env
 
 
 def by_kubeconfig(path: str | None, context: str | None) -> Access:
-    """Return the access of a kubeconfig; None means ``$KUBECONFIG``, else ``~/.kube/config``.
+    """Return the access that a kubeconfig describes.
+
+    If ``path`` is None, the file is ``$KUBECONFIG``, else ``~/.kube/config``.
 
     Raises:
         Unavailable: the official client is not installed.
@@ -120,7 +122,10 @@ class Door:
         return await self._send("GET", path, query, None)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a POST request (an access review); return the answer's object; errors as ``get``."""
+        """Send a POST request (an access review); return the answer's object.
+
+        Raises errors as ``get`` does.
+        """
         return await self._send("POST", path, {}, body)
 
     async def items(self, path: str) -> list[dict[str, Any]]:

@@ -114,7 +114,7 @@ class Stays:
         return _grouped(self.all.values(), lambda stay: stay.pod.node)
 
     def at(self, namespace: str, name: str, instant: datetime) -> PodStay | None:
-        """Return the pod that had a name at ``instant``, the later one of two; None if none had."""
+        """Return the pod that had this name at ``instant``, the later one if two had; else None."""
         alike = self.named.get((namespace, name), ())
         return max((s for s in alike if s.covers(instant)), key=lambda s: s.begin, default=None)
 
@@ -128,10 +128,10 @@ class Stays:
 
 
 def replica_of(pod: PodSight) -> tuple[str, int] | None:
-    """Return a pod's role and replica id from its labels, else from its name; None if both lack
+    """Return a pod's role and replica id from its name, else from its labels; None if neither has
     them.
 
-    The id comes from the name if possible, because ids in names are never reused and indexes are.
+    The name is preferred, because ids in names are never reused, but indexes in labels are.
     """
     for form in _NAMES:
         if found := form.fullmatch(pod.name):

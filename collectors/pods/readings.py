@@ -100,7 +100,7 @@ class _Last:
 
 
 class Samples:
-    """Makes samples of readings; a reading that is not newer than the last one is ignored."""
+    """Makes samples from readings; a reading that is not newer than the last one is ignored."""
 
     def __init__(self) -> None:
         self._last: dict[Place, _Last] = {}

@@ -17,8 +17,9 @@ _TOLD = "-edljob-"
 
 
 def reports(stays: Stays, ours: Iterable[JobId], now: datetime) -> list[ReplicaReport]:
-    """Return a report for each job of ``ours`` with pods that only this collector reports, which
-    are DLRover's.
+    """Return a report for each job of ``ours`` whose pods belong to DLRover.
+
+    Only this collector reports such pods.
     """
     wanted = frozenset(ours)
     found: dict[JobId, list[PodStay]] = {}

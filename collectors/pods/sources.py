@@ -1,5 +1,5 @@
-"""Reads every source once per round. If a source fails, its remedy is reported, and the others are
-still read.
+"""Reads every source once per round. If a source fails, the error and the remedy are reported, and
+the other sources are still read.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

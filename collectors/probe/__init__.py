@@ -2,13 +2,13 @@
 
 The probe runs in the user's process, is loaded by absolute path as the package ``_brain_probe``,
 uses only the standard library and supports CPython 3.8 and later. Its modules import each other
-relatively, because no code of Brain is on ``sys.path``. The probe never imports torch. Once the
-script imports torch, the probe installs hooks in the optimizers, the DataLoader's iterator and the
-save and load functions. The probe never raises an exception into training, and blocks training only
-to park a worker on the agent's request. docs/reference/protocols.md describes the probe's messages
-and files.
+by relative imports, because no code of Brain is on ``sys.path``. The probe never imports torch.
+Once the script imports torch, the probe installs hooks in the optimizers, the DataLoader's iterator
+and the save and load functions. The probe never raises an exception into training, and blocks
+training only to park a worker on the agent's request. docs/reference/protocols.md describes the
+probe's messages and files.
 
-The hooks only count: they append one tuple per step, and a daemon thread makes samples of the
+The hooks only count: they append one tuple per step, and a daemon thread makes samples from the
 tuples. On sampled steps, a few in a hundred or less, the hooks read the norms of gradients
 (``Gradients``); no gradient is kept, changed, or exchanged. The probe imports no module whose name
 scripts often give to their own files (random, statistics, queue).

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 class FileCall:
-    """The arguments of a save or load call, from which the file is found later: the probe's errors
-    are caught there.
+    """The arguments of a save or load call.
+
+    The file is found from them later, in code that catches the probe's errors.
     """
 
     def __init__(self, file_of: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -86,7 +87,7 @@ def _entry_inode(entry: os.DirEntry[str]) -> int:
 
 
 def size(path: str) -> int:
-    """Return the bytes of a file, or of all files below a directory."""
+    """Return the size in bytes of a file, or of all files below a directory."""
     if not os.path.isdir(path):
         return os.path.getsize(path)
     files = (os.path.join(top, name) for top, _, names in os.walk(path) for name in names)

@@ -1,4 +1,4 @@
-"""Computes norms of gradients as tensors on the gradients' device, for which no thread waits."""
+"""Computes norms of gradients as tensors on the gradients' device, and waits for no result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def norm_of(torch: Any, gradient: Any) -> Any:
 
 
 def norms_of(torch: Any, gradients: list[Any]) -> list[Any]:
-    """Return the norms of many full-precision gradients in one call, if torch can."""
+    """Return the norms of many full-precision gradients in one call, if torch supports this."""
     together = getattr(torch, "_foreach_norm", None)
     full = (torch.float32, torch.float64)
     if together is None or not all(

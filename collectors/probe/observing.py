@@ -314,8 +314,10 @@ class Probe:
     def wrote(
         self, file: Any, seconds_ns: int, step: int | None = None, upload: bool = False
     ) -> None:
-        """Remember a written file or directory until the next step boundary. ``step`` is the step
-        since which the file has been complete, or whose state an ``upload`` contains.
+        """Remember a written file or directory until the next step boundary.
+
+        ``step`` is the step after which the file was complete. For an ``upload``, it is the step
+        whose state the file contains.
         """
         try:
             path = files.path_of(file)

@@ -1,4 +1,4 @@
-"""Checks if this worker is connected with another, as independent copies of a program never are."""
+"""Checks if this worker is connected to another; independent copies of a program never are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "HOROVOD
 
 
 def met() -> bool:
-    """True if a library in this process is connected with another worker.
+    """True if a library in this process is connected to another worker.
 
     The check imports nothing, because only imported libraries can connect workers, and uses no
     network.

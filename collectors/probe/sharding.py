@@ -22,8 +22,9 @@ class Part:
         self.bytes: int | None = None
 
     def read(self, steps: int, optimizer: Any, zeros: Iterable[Any]) -> int | None:
-        """Return the bytes of this worker's part, as in ``sharded_bytes``; the value may have been
-        measured up to half of the steps ago.
+        """Return the size in bytes of this worker's part, as ``sharded_bytes`` measures it.
+
+        The size is measured again only when the number of steps has doubled.
         """
         if optimizer is not None and steps >= self.due:
             self.due, self.bytes = 2 * steps, UNKNOWN
@@ -37,10 +38,10 @@ def is_sharded(parameter: Any) -> bool:
 
 
 def sharded_bytes(optimizer: Any, zeros: Iterable[Any]) -> int | None:
-    """Return the bytes of this worker's part of the state; ``UNKNOWN`` if the size is unknown, None
-    if each worker has the complete state.
+    """Return the size in bytes of this worker's part of the state.
 
-    The part has the optimizer's state, and gradients and parameters if these are divided, too.
+    Returns ``UNKNOWN`` if the size is unknown, None if each worker has the complete state.
+    The part contains the optimizer's state, and gradients and parameters if these are divided, too.
     ``zeros`` are the optimizers of DeepSpeed's stages 1 and 2, each of which wraps another one.
     """
     module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")

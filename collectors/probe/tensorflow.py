@@ -1,8 +1,8 @@
 """Observes steps and checkpoints of TensorFlow's parameter-server training in its coordinator.
 
 A ``ClusterCoordinator`` schedules functions, which its workers run, and ``join`` returns once all
-functions are done. Each function counts as one step, and the steps took the time since the last
-``join``. Only the coordinator counts steps, for all workers.
+functions are done. Each function counts as one step. The time since the last ``join`` is the time
+that these steps took. Only the coordinator counts steps, for all workers.
 """
 
 from __future__ import annotations

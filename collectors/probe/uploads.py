@@ -31,7 +31,8 @@ class Upload:
 class Uploads:
     """The uploads of one process.
 
-    Uploads are polled, because a callback may run only after the script has the result and ends.
+    Uploads are polled, because a callback may run too late, when the script already has the
+    result and ends.
     """
 
     def __init__(self) -> None:

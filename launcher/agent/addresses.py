@@ -1,4 +1,4 @@
-"""The addresses under which other machines reach this one."""
+"""The addresses at which other machines reach this one."""
 
 import socket
 
@@ -10,7 +10,7 @@ def host(local_addr: str | None, endpoint: str) -> str:
     """Return the address at which peers reach this agent.
 
     Raises:
-        BadInput: ``--local-addr`` is another machine's, or there is no route to
+        BadInput: ``--local-addr`` belongs to another machine, or there is no route to
         ``--rdzv-endpoint``.
     """
     if not local_addr:

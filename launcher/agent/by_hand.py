@@ -226,7 +226,7 @@ async def _listen(endpoint: str, membership: AgentMembership) -> bool:
 
 
 async def with_collector(membership: AgentMembership, config: LaunchConfig) -> ReplicaEnd:
-    """Run an agent, and beside it the collector of its node if a Brain is named."""
+    """Run an agent; if the URL of a Brain is given, also run the collector of the agent's node."""
     if config.brain_url is None:  # nobody would be told
         return await membership.run()
     collecting = asyncio.create_task(keep_collector(config.home, Discreet()))

@@ -1,4 +1,4 @@
-"""Asks Slurm after a pause of the agent if the agent's job step stays."""
+"""After a pause of the agent, asks Slurm whether the agent's job step still exists."""
 
 import asyncio
 import contextlib
@@ -19,8 +19,9 @@ _QUESTION_SECONDS = 20.0
 
 
 async def step_question(config: LaunchConfig) -> "Callable[[float], Awaitable[PodSeen]] | None":
-    """Return the question to Slurm if the job step stays; None if the step does not have all agents
-    of the job, or Slurm cannot be asked from here.
+    """Return a function that asks Slurm whether the job step still exists.
+
+    Returns None if the step lacks agents of the job, or Slurm cannot be asked from here.
     """
     step = config.step
     if step is None or not 1 < config.nodes_max <= step.tasks:

@@ -1,4 +1,4 @@
-"""Starts an agent's work as coordinator, publishes its address, and ends this work."""
+"""Lets an agent begin to coordinate, publish its address, and stop coordinating."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -201,8 +201,9 @@ def _brain(intent: ReplicaIntent) -> Brain | None:
 
 
 def pod_question(intent: ReplicaIntent) -> "Callable[[float], Awaitable[PodSeen]] | None":
-    """Return the function that asks the cluster if the replica's pod stays; None without a pod or
-    without Brain.
+    """Return a function that asks the cluster if the replica's pod still runs and was not deleted.
+
+    Returns None if there is no pod or no Brain.
     """
     brain = None if intent.place_file is None else _brain(intent)
     if brain is None:

@@ -78,7 +78,8 @@ def last_desired_world(fixed: DesiredWorld, last: WorldDocument | None) -> Desir
     """Return the desired world of the last world, for a coordinator that has heard nothing from
     Brain.
 
-    ``fixed`` is the job's own desired world; its patience for lost replicas is Brain's default.
+    ``fixed`` is the job's own desired world. The result has Brain's default patience for lost
+    replicas.
     """
     if last is None:
         return None

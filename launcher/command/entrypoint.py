@@ -93,7 +93,7 @@ def launched(
     """Parse the arguments after a launcher: its flags as ``options``, and the command of a worker.
 
     Raises:
-        BadInput: as ``parse_command``.
+        BadInput: see ``parse_command``.
     """
     known = description.torchrun_of(interpreter, environment)
     options, script, rest = flags.parse(known, arguments, environment, prog)

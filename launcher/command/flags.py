@@ -254,7 +254,7 @@ def _dlrover(prog: str) -> tuple[Flag, ...]:
 
 
 def split(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str], list[str]]:
-    """Split into the launcher's flags, with their full names, and the script with its arguments.
+    """Split words into the launcher's flags, with full names, and the script with its arguments.
 
     >>> flags = Torchrun(version="0", flags=(Flag(names=("--tee",), dest="tee"),))
     >>> split(["--te", "3", "--exclude-straggler", "a.py", "--tee"], flags)

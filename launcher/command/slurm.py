@@ -140,7 +140,7 @@ def requeue(step: SlurmStep) -> str:
 
 
 def judge(step: SlurmStep, ran_at: float, job: str, steps: str) -> str:
-    """Return why other agents may run in the place of the step's; empty if none were started.
+    """Return the reason why other agents may run instead of the step's agents; empty if none may.
 
     ``ran_at``: when this process last ran before a pause, in seconds since 1970. ``job`` and
     ``steps`` are the answers of ``scontrol --oneliner show`` about the job and its steps.

@@ -208,7 +208,7 @@ class Reports:
         """Store a report until Brain has it; return its file, or None if the job has no Brain.
 
         Raises:
-            OSError: the report cannot be written, and waits in memory alone.
+            OSError: the report cannot be written to disk, and so waits only in memory.
         """
         if self._brain is None:
             return None

@@ -3,7 +3,7 @@
 A cluster may delete a paused pod by force and start other pods, or Slurm may requeue a job whose
 nodes are silent. The new agents form another world; the paused agent cannot know this. So after a
 pause that is longer than a lease, the agent renews no lease and forms no world until the cluster
-confirms that its pod, or its job step, stays.
+confirms that its pod, or its job step, was not replaced.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ _WAITS = "held: this agent was paused; workers wait for proof that no other worl
 
 
 class Continuity:
-    """True while this process had no pause after which others may have replaced it.
+    """True while this process has had no pause in which other agents may have replaced it.
 
-    ``denied`` is set once the cluster answers that this agent does not stay; the agent must then
+    ``denied`` is set once the cluster answers that this agent was replaced; the agent must then
     end immediately.
     """
 
@@ -57,7 +57,7 @@ class Continuity:
 
     @property
     def broken(self) -> bool:
-        """True from the end of a pause until the cluster confirms that this agent stays."""
+        """True after a pause, until the cluster confirms that this agent was not replaced."""
         now = self._clock()
         if self._ask is not None and now - self._looked_at > self._pause_seconds:
             self._broken_at = now
@@ -67,7 +67,7 @@ class Continuity:
         return self._broken_at is not None
 
     def followed(self, sent_at: float) -> None:
-        """Store that a coordinator renewed the lease in response to a heartbeat of ``sent_at``."""
+        """Store that a coordinator renewed the lease after the heartbeat sent at ``sent_at``."""
         if self.broken and self._broken_at is not None and sent_at > self._broken_at:
             self._broken_at = None
 

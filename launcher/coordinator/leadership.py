@@ -33,8 +33,9 @@ class Leadership(Protocol):
     """An agent's means to find the coordinator, or to become it."""
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return addresses to try, in order; the agent's own address if it is its turn to
-        coordinate.
+        """Return the addresses to try, in order.
+
+        The agent's own address is one of them only if it is this agent's turn to coordinate.
         """
         ...
 
@@ -65,8 +66,9 @@ class Leadership(Protocol):
         ...
 
     def near(self, address: str) -> bool:
-        """True if there is no network between this agent and ``address``, so an agent there that is
-        silent for longer than its lease has ended.
+        """True if there is no network between this agent and ``address``.
+
+        Then an agent there that has been silent for longer than its lease must have ended.
         """
         ...
 
@@ -111,7 +113,7 @@ class LocalLeadership:
         return () if found is None else (found.address,)
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return no one: the file names the coordinator."""
+        """Return no addresses, because the file names the coordinator."""
         return ()
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
@@ -170,7 +172,7 @@ class LocalLeadership:
         return ""
 
     def leave(self) -> None:
-        """Release the lock, and write this to the file, because this process may continue for a
+        """Release the lock, and record this in the file, because this process may continue for a
         while.
         """
         if self._mine is not None and self.holds():
@@ -188,11 +190,11 @@ class SoleLeadership:
     """The leadership of an agent that is alone."""
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return no one: there is no other agent."""
+        """Return no addresses, because there is no other agent."""
         return ()
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return no one: there is no other agent."""
+        """Return no addresses, because there is no other agent."""
         return ()
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:

@@ -47,7 +47,7 @@ class NetworkChecks:
         return not self._passed
 
     def skip(self) -> None:
-        """Check nothing, because a world has run already, so its nodes are known and busy."""
+        """Skip the check, because a world has already run: its nodes are known and busy."""
         self._passed = True
 
     def heard(self, replica: int, message: messages.Checked) -> None:

@@ -27,7 +27,7 @@ class Client(Protocol):
         """Send a request, and wait for the answer.
 
         Raises:
-            BadInput: the question makes no sense.
+            BadInput: the request is not valid.
             Conflict: another worker has the shard by now.
             Unavailable: no agent answers, or not all workers that had to ask did so.
         """

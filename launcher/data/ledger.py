@@ -80,7 +80,9 @@ class ShardTerms:
         return -(-self.size // self.shard)
 
     def check(self, other: "ShardTerms", *, where: str) -> None:
-        """Compare with the terms of the same dataset from ``where``; data and order must be equal.
+        """Check that the data and order in these terms equal those in ``other``.
+
+        ``where`` is a phrase for the error message that says where ``other`` was found.
 
         Raises:
             BadInput: the terms differ; the message names the difference.
@@ -196,7 +198,7 @@ class ShardLedger:
         example.
 
         Raises:
-            BadInput: the checkpoint is of other data, or is not a ledger's.
+            BadInput: the checkpoint belongs to other data, or is not the checkpoint of a ledger.
         """
         if state is None:
             return cls(terms)
@@ -221,7 +223,7 @@ class ShardLedger:
         """Build the ledger that ``dump`` wrote.
 
         Raises:
-            BadInput: that is damaged.
+            BadInput: the values are damaged.
         """
         with whole("a ledger"):
             terms = ShardTerms(**dumped["terms"])

@@ -20,10 +20,10 @@ class Micro:
 def plan(
     global_batch: int, world: int, most_per_replica: int | None = None
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the sizes of each rank's micro-batches, in order; they sum up to ``global_batch``.
+    """Return the sizes of each rank's micro-batches, in order; they add up to ``global_batch``.
 
     Ranks differ by one example at most, and all take the same number of micro-batches, because they
-    exchange gradients upon the last one. ``most_per_replica`` is the largest micro-batch, in
+    exchange gradients at the last one. ``most_per_replica`` is the largest micro-batch, in
     examples; with None a rank processes all its examples in one micro-batch. If there are more
     ranks than examples, some sizes are 0.
 

@@ -50,7 +50,7 @@ class ShardRelay:
         self._books = messages.Shared(version=0, books=b"{}")
 
     def asks(self, holder: str, number: int, body: Mapping[str, Any]) -> messages.Asked:
-        """Return the message to the coordinator, and store it until it is answered."""
+        """Return a worker's request as a message, and store it until it is answered."""
         worker = self._workers.setdefault(holder, _Worker())
         worker.asked[number] = body
         return _asked(holder, number, body)
@@ -84,7 +84,10 @@ class ShardRelay:
                 del self._workers[holder]
 
     def parted(self, holder: str) -> messages.Asked | None:
-        """Store that a worker is gone; return None if it never sent a request."""
+        """Store that a worker is gone, and return the message to the coordinator.
+
+        Returns None if the worker never sent a request.
+        """
         worker = self._workers.get(holder)
         if worker is None:
             return None

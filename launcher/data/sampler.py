@@ -3,7 +3,8 @@ in it.
 
 Each epoch has one order, which is the same for every world. A step trains on the next
 ``global_batch`` examples of this order, and the share of each rank depends only on the world of
-that step. So after k steps exactly the first k global batches are consumed, in whatever worlds.
+that step. So after k steps exactly the first k global batches are consumed, however the world
+changed.
 """
 
 import os
@@ -168,7 +169,7 @@ class Sampler:
         """Continue from a checkpoint's state. The global batch may differ; the data may not.
 
         Raises:
-            BadInput: the state is of other data or of another order.
+            BadInput: the state belongs to other data or to another order.
         """
         now = self.state_dict()
         for field in _FIXED:

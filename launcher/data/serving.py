@@ -112,7 +112,7 @@ class Serving:
 
     def settle(self, now: float) -> list[ShardAnswer]:
         """Take back the shards of holders that did not report to this coordinator, once all agents
-        have.
+        have reported.
         """
         if self.settled:
             return []

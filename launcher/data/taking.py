@@ -137,7 +137,7 @@ class Shards(Generic[T]):
         """Continue from a checkpoint. Every rank must call this method before it takes examples.
 
         Raises:
-            BadInput: the checkpoint is of other data, or this worker has taken examples.
+            BadInput: the checkpoint belongs to other data, or this worker has taken examples.
         """
         if self._opened:
             raise BadInput(

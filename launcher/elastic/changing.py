@@ -80,11 +80,11 @@ class Coming:
         return self if plan.epoch <= newest else Coming(plan=plan, built=plan.parting)
 
     def ready(self, epoch: int) -> Coming:
-        """Return the state in which the next world's group is built."""
+        """Return the state after the next world's group has been built."""
         return replace(self, built=True) if self.about(epoch) else self
 
     def agreed(self, epoch: int, step: int) -> Coming:
-        """Return the state in which all workers shall change after ``steps`` steps."""
+        """Return the state in which all workers will change after ``steps`` steps."""
         return replace(self, at=step) if self.about(epoch) else self
 
     def decided(self, epoch: int) -> Coming:

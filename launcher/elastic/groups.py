@@ -324,7 +324,7 @@ def _ends(told: bytes) -> list[Address]:
 
 
 class RetiredGroups:
-    """Old groups, kept until their threads are idle: torch 2.13 may hang if freed earlier."""
+    """Old groups, kept until their threads are idle, because torch 2.13 may hang otherwise."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[float, Any]] = []

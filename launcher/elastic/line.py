@@ -30,7 +30,7 @@ class Line:
         self._thread.start()
 
     def say(self, what: str, **fields: Any) -> None:
-        """Send a message to the agent if the agent lives and this process is not a fork of the
+        """Send a message to the agent if the agent is alive and this process is not a fork of the
         worker.
         """
         if os.getpid() != self._pid:

@@ -80,7 +80,7 @@ class SessionMember:
     # --- for the script's thread ------------------------------------------------------------
 
     def due(self) -> Due:
-        """Return what the worker does after a step; wait while this is being decided or built.
+        """Return what the worker does after a step; wait for the decision or the next group.
 
         Raises:
             TimeoutError: the agent does not answer.

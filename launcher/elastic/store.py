@@ -63,7 +63,8 @@ class RendezvousStore(dist.Store):  # type: ignore[misc]  # torch has no types h
         """Wait until all keys have a value.
 
         Raises:
-            Over: the world was dropped. TimeoutError: some key got no value in time.
+            Over: the world was discarded.
+            TimeoutError: some key got no value in time.
         """
         seconds = self.patience_seconds if timeout is None else timeout.total_seconds()
         until = time.monotonic() + min(seconds, self.patience_seconds)

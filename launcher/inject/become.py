@@ -303,7 +303,7 @@ def end() -> None:
 
 
 def execute(argv: "list[str]", environment: "dict[str, str]") -> "NoReturn":
-    """Replace this process by another program, which is searched for as a shell does."""
+    """Replace this process with another program, which is found as a shell would find it."""
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:

@@ -128,7 +128,7 @@ def _note(error: BaseException) -> None:
 
 
 def note_uncaught() -> None:
-    """In a fresh interpreter, record an exception that leaves the script before it is printed."""
+    """In a fresh interpreter, record an uncaught exception of the script, and then print it."""
     shown = sys.excepthook
 
     def excepthook(kind: "Any", error: BaseException, trace: "Any") -> None:
@@ -254,7 +254,7 @@ def watch(config: "dict[str, Any]") -> None:
 
 
 def write_flight(config: "dict[str, Any]") -> None:
-    """Write the records of torch's flight recorder about this rank's collectives, if it is on."""
+    """Write the flight recorder's records of this rank's collectives, if torch's recorder is on."""
     json = _late("json")
     c10d = sys.modules.get("torch._C._distributed_c10d") or getattr(
         sys.modules.get("torch._C"), "_distributed_c10d", None
@@ -273,8 +273,10 @@ def write_flight(config: "dict[str, Any]") -> None:
 
 
 def tell_imports(config: "dict[str, Any]", before: "dict[str, str]") -> None:
-    """Write the names of the libraries imported now, oldest first, and the settings that the script
-    made, to the file ``learn``; then announce the file.
+    """Write the file ``learn``, then announce it to the agent.
+
+    The file contains the names of the libraries imported now, oldest first, and the settings that
+    the script made.
     """
     json, socket = _late("json"), _late("socket")
     changed = {

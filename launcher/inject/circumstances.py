@@ -26,9 +26,10 @@ def around(
     """Return the traceback without Brain's frames, the save that failed, and limits on memory.
 
     Args:
-        error: the exception that left the script. probe: directory or file of the probe, whose
-        frames are Brain's; None without a probe. standard: imports from the standard library,
-        whatever modules the script has of its own.
+        error: the exception that left the script.
+        probe: directory or file of the probe, whose frames are Brain's; None without a probe.
+        standard: imports a module of the standard library, even if the script has a module with the
+            same name.
     """
     said = {"traceback": without_us(error, probe, standard("traceback"))}  # type: dict[str, Any]
     failed_save = getattr(sys.modules.get("_brain_probe"), "failed_save", None)

@@ -59,9 +59,10 @@ class Generators:
         gc.freeze()
 
     def trace(self, seeds: "set[int]") -> "str | None":
-        """Describe a generator of newly imported modules that no worker can renew.
+        """Return a sentence about a generator in newly imported modules that no worker can renew.
 
-        None if there is none. ``seeds`` were drawn from the system, perhaps for numpy.
+        None if there is no such generator. ``seeds`` are numbers that may have become seeds of
+        numpy's generators.
         """
         used = self._look()
         objects = gc.get_objects()

@@ -55,8 +55,9 @@ class Names:
             raise RuntimeError("another audit hook forbids Brain's")
 
     def wait_for_previous(self, path: str) -> None:
-        """Wait until the previous save of the series is on storage, and raise its error, so that at
-        most one save is ahead.
+        """Wait until the previous save of the series is on storage, and raise its error.
+
+        So at most one save is ahead of storage.
         """
         key = row(path)
         for slot, manifest in self.slots():
@@ -150,7 +151,7 @@ class Names:
             self.wait(slot, path)
 
     def slot_of(self, path: str) -> str | None:
-        """Return the memory slot to which a path links; None if it is no such link."""
+        """Return the memory slot to which a path links; None if the path is not such a link."""
         try:
             target = os.readlink(path)
         except OSError:

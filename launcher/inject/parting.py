@@ -1,11 +1,11 @@
 """Keeps destroyed process groups alive for a while, because ranks may hang when they disconnect.
 
-torch 2.13 may hang for ever if a gloo group is destroyed right after its last use. The group's
+torch 2.13 may hang forever if a gloo group is destroyed right after its last use. The group's
 destructor holds the interpreter's lock while it waits for the group's threads. Such a thread may
 need this lock to release a tensor. On a busy machine about one process in ten hangs at its end,
-under any launcher. So a destroyed group is kept until it has been unused for long, or its process
-ends; unclear cases are left to torch. This module runs inside workers, uses only the standard
-library and supports CPython 3.8 and later.
+under any launcher. So a destroyed group is kept until it has been unused for a long time, or its
+process ends; unclear cases are left to torch. This module runs inside workers, uses only the
+standard library and supports CPython 3.8 and later.
 """
 
 import atexit
@@ -61,7 +61,7 @@ def _named(module: "Any", name: str) -> "list[Any]":
 
 
 def keep(module: "Any", groups: "list[Any]") -> None:
-    """Keep the gloo groups among these, and release those that have been unused for long."""
+    """Keep the gloo groups in ``groups``, and release those that have been unused for long."""
     import ctypes
 
     now = time.monotonic()

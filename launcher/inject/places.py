@@ -1,7 +1,7 @@
-"""Decides where a checkpoint may go through memory, from free memory and features of file systems.
+"""Decides for which directories a checkpoint may go through memory.
 
-The shim loads this module as ``_brain_places``; it uses only the standard library and supports
-CPython 3.8 and later.
+The decision depends on free memory and on features of the file system. The shim loads this module
+as ``_brain_places``; it uses only the standard library and supports CPython 3.8 and later.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def try_directory(directory: str, target: str) -> None:
     """Test that links, hard links and exchanges work in a directory, and remove the test files.
 
     Raises:
-        OSError: one of them does not.
+        OSError: one of them does not work.
     """
     base = os.path.join(directory, ".brain-try-%d-%s" % (os.getpid(), os.urandom(4).hex()))
     names = [base + end for end in ("-file", "-link", "-hard")]

@@ -171,7 +171,7 @@ class Server:
         return self.become.Worker(self.place, message["spec"], fds)
 
     def do_park(self, message: "dict[str, Any]", fds: "list[int]") -> "Any":
-        """Make one worker ahead: it imports its modules, and then waits at ``fds[0]`` for its
+        """Make one worker in advance: it imports its modules, and then waits at ``fds[0]`` for its
         specification.
         """
         pid = self.fork()

@@ -121,7 +121,7 @@ class Comparison:
         known: bool,
     ) -> None:
         """Wait for the first import. ``again`` starts the worker again. ``report`` sends the result
-        to the agent, and returns True if this worker shall print it. ``known`` means that an
+        to the agent, and returns True if this worker should print it. ``known`` means that an
         earlier run made no settings; then events that would rule out another start are not watched.
         """
         if not self.hidden:
@@ -148,7 +148,7 @@ class Comparison:
         sys.addaudithook(self.hook)
 
     def end(self) -> None:
-        """Make everything that was imported ahead visible again."""
+        """Make everything that was imported in advance visible again."""
         if self.over or not self.hidden:
             return
         self.over = True
@@ -190,7 +190,7 @@ class Comparison:
     # --- the import ------------------------------------------------------------------------------
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        """Find a library that was imported ahead; settings are compared when it is loaded, not
+        """Find a library that was imported in advance; settings are compared when it is loaded, not
         here.
         """
         if name not in self.waiting:
@@ -280,8 +280,9 @@ def begin(
     imported: "frozenset[str]",
     config: "dict[str, Any] | None",
 ) -> Comparison:
-    """Compare in this worker; ``place`` and ``spec`` as in ``become.Worker``. ``config`` is the
-    parsed BRAIN_WORKER, without which there is no agent that could get the result.
+    """Start the comparison in this worker; ``place`` and ``spec`` are those of ``become.Worker``.
+
+    ``config`` is the parsed BRAIN_WORKER; without it, no agent can get the result.
     """
     global current
     current = Comparison(place.standing, place.before, imported, place.stages)

@@ -15,7 +15,7 @@ class Fifo:
     def allot(
         self, jobs: Sequence[Contender], machines: Sequence[UsableNode]
     ) -> Mapping[str, Placement]:
-        """Return the placement of each job that shall run."""
+        """Return the placement of each job that should run."""
         room = FreeCapacity(machines)
         chosen = {job.key: job.placement for job in jobs if room.keep(job.placement)}
         waiting = [job for job in jobs if job.key not in chosen]

@@ -19,7 +19,7 @@ class Optimus:
     def allot(
         self, jobs: Sequence[Contender], machines: Sequence[UsableNode]
     ) -> Mapping[str, Placement]:
-        """Return the placement of each job that shall run."""
+        """Return the placement of each job that should run."""
         room = FreeCapacity(machines)
         kinds, sizes = _smallest(jobs, room)
         _grow({job.key: job for job in jobs}, kinds, sizes, room.count())

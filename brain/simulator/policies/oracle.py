@@ -17,7 +17,7 @@ _SIZES = 40
 
 
 class Oracle:
-    """Runs ``allocate`` on the true curves; each round begins with the prices of the last."""
+    """Runs ``allocate`` on the true curves; each round begins with the previous round's prices."""
 
     def __init__(self) -> None:
         self._prices: Prices | None = None
@@ -25,7 +25,7 @@ class Oracle:
     def allot(
         self, jobs: Sequence[Contender], machines: Sequence[UsableNode]
     ) -> Mapping[str, Placement]:
-        """Return the placement of each job that shall run."""
+        """Return the placement of each job that should run."""
         nodes = [
             PoolNode(name=str(each.index), accelerator=each.kind, capacity=each.capacity)
             for each in machines

@@ -31,7 +31,7 @@ class RoundPolicy(Protocol):
     def allot(
         self, jobs: Sequence[Contender], machines: Sequence[UsableNode]
     ) -> Mapping[str, Placement]:
-        """Return the placement of each job that shall run; all others stop."""
+        """Return the placement of each job that should run; all others stop."""
         ...
 
 

@@ -20,7 +20,7 @@ class Tiresias:
     def allot(
         self, jobs: Sequence[Contender], machines: Sequence[UsableNode]
     ) -> Mapping[str, Placement]:
-        """Return the placement of each job that shall run."""
+        """Return the placement of each job that should run."""
         chosen = _admitted(jobs, FreeCapacity(machines))
         room = FreeCapacity(machines)
         placed = {job.key: job.placement for job in chosen if room.keep(job.placement)}

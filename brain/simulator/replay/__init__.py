@@ -2,7 +2,7 @@
 
     record      the stored history of jobs since a time
     past        the stores as they were at a time, in memory
-    decisions   each recorded decision, the other one, and the expected difference
+    decisions   each recorded decision, its repetition, and the expected difference between them
 
 Every decision is repeated on the recorded past. The consequences of a different decision were never
 measured, so a difference is computed only until the next recorded change.

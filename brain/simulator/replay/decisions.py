@@ -1,4 +1,4 @@
-"""Recorded decisions, each repeated, with the expected difference."""
+"""Recorded decisions, each with its repetition and the expected difference between them."""
 
 import math
 from collections import Counter
@@ -295,7 +295,7 @@ class Tally:
 
 
 def tally(replayed: Sequence[Replayed]) -> Tally:
-    """Add up a replay; if several decisions cover a time, it is counted for the first of them."""
+    """Add up a replay; time that several decisions of a job cover counts for the first of them."""
     by_verdict = Counter(one.verdict for one in replayed)
     known = [
         one for one in replayed if one.verdict is ReplayVerdict.DIFFERENT and one.gain is not None

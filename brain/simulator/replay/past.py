@@ -2,9 +2,6 @@
 
 A *cut* is a position in the order of events; event ids increase in the order of commits. So of all
 events of one turn, only those before a decision belong to the past of this decision.
-
-The order of events is the cut, because ids rise in the order of commits. So, of everything that
-happened within one turn, only the part before a decision is in that decision's past.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,7 +34,7 @@ _PLANS = {f"plan.{state}": state for state in PlanState}
 
 
 class PastEvidence(StrEnum):
-    """The data for a world of the past."""
+    """The data that is still stored about a past world: samples, only points, or nothing."""
 
     SAMPLES = "samples"
     #: True if the world's samples are no longer stored; its point then stands for its whole time.

@@ -105,10 +105,10 @@ class Recording:
     about: frozenset[JobId] | None = None
 
     def only(self, name: str) -> "Recording":
-        """Return this recording, restricted to the decisions about one job by id or name.
+        """Return this recording, restricted to the decisions about the job with this id or name.
 
         Raises:
-            UnknownJob: no job of that name was recorded.
+            UnknownJob: no job with this id or name was recorded.
         """
         named = {r.job.id for r in self.jobs if name in (r.job.id, r.job.document.name)}
         if not named:
@@ -119,7 +119,7 @@ class Recording:
 
 
 def recorded(tx: Transaction, *, since: datetime, now: datetime) -> Recording:
-    """Read the jobs that ended after ``since``, or did not end yet."""
+    """Read the jobs that ended after ``since`` or have not ended yet."""
     jobs = [job for job in _jobs(tx) if job.finished_at is None or job.finished_at >= since]
     return Recording(
         since=since,

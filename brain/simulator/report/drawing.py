@@ -47,7 +47,7 @@ def logarithmic(low: float, high: float, begins: float, ends: float) -> Scale:
 
 
 def element(name: str, _content: str = "", /, **attributes: object) -> str:
-    """An SVG element; ``class_`` is its class, underscores become hyphens."""
+    """Return an SVG element; write ``class_`` for ``class``, and ``_`` for ``-``, in attributes."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
         for key, value in attributes.items()
@@ -76,7 +76,7 @@ def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def svg(frame: Frame, parts: Sequence[str], label: str) -> str:
-    """A whole plot, with one sentence on its content for people who cannot see it."""
+    """A whole plot, with one sentence about its content for people who cannot see it."""
     return element(
         "svg",
         "".join(parts),

@@ -36,7 +36,7 @@ _TALL, _LOW = 14, 3
 
 
 def completion(outcomes: Sequence[PolicyOutcome]) -> str:
-    """Return a plot of the share of jobs that had completed within a time, a line per policy."""
+    """Return a plot of the share of jobs that had completed by each time; each policy is a line."""
     frame = Frame(width=1120, height=260)
     times = [sorted(job.jct for job in outcome.jobs) for outcome in outcomes]
     low = max(1.0, min(each[0] for each in times) * 0.9)
@@ -54,7 +54,7 @@ def completion(outcomes: Sequence[PolicyOutcome]) -> str:
 
 
 def use(outcome: PolicyOutcome, until: float) -> str:
-    """Return a plot of the accelerators that jobs held and that trained, over time."""
+    """Return a plot of the accelerators that jobs held, and of those that trained, over time."""
     frame = Frame(width=1120, height=130)
     capacity = outcome.spec.accelerators
     x, parts = time_axis(frame, until)
@@ -80,8 +80,9 @@ def use(outcome: PolicyOutcome, until: float) -> str:
 
 
 def who(outcome: PolicyOutcome, until: float) -> str:
-    """Return a plot with a row per job: waiting, restarting, and training, darker with more
-    accelerators.
+    """Return a plot with a row per job, which shows when the job waited, restarted and trained.
+
+    The color is darker where the job had more accelerators.
     """
     jobs = outcome.jobs
     pitch = _TALL if len(jobs) <= 40 else max(_LOW, 540 // len(jobs))

@@ -42,7 +42,7 @@ def rows(outcomes: Sequence[PolicyOutcome]) -> list[tuple[str, list[str]]]:
 
 
 def page(outcomes: Sequence[PolicyOutcome], *, title: str, styles: str) -> str:
-    """Return an HTML page on simulations of one workload, without references to other files.
+    """Return an HTML page about simulations of one workload, without references to other files.
 
     Args:
         title: Name of the simulation, usually the names of the files.

@@ -213,7 +213,7 @@ def timed(act: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the result as one line of JSON."""
     rank, size, host, port, seconds = sys.argv[1:6]
     place = (int(rank), int(size), host, int(port), float(seconds))
     edge, mebibytes, repeats = [int(word) for word in sys.argv[6:9]] or [0, 16, 40]

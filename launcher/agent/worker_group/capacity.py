@@ -9,8 +9,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def enough(available_bytes: int, workers_bytes: int) -> bool:
-    """True if a second set of workers fits beside the first; waiting workers need no more memory
-    than running ones.
+    """True if a second set of workers fits into memory with the first; waiting workers need no more
+    memory than running ones.
 
     >>> enough(8 * 2**30, 4 * 2**30), enough(4 * 2**30, 4 * 2**30)
     (True, False)

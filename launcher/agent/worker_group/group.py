@@ -78,7 +78,7 @@ class WorkerGroup:
         self._batch_file = BatchFile(config.batch_file, say)
 
     async def open(self) -> None:
-        """Start the fork server, which imports libraries ahead."""
+        """Start the fork server, which imports libraries in advance."""
         self._fork_server = await ForkServer.open(self.config, self._say)
 
     async def warm(self) -> None:
@@ -178,7 +178,7 @@ class WorkerGroup:
         return messages.Looked(epoch=asked.epoch, looks=looks)
 
     async def obey(self) -> None:
-        """Carry out one order after the other, for ever."""
+        """Carry out one order after the other, until cancelled."""
         while True:
             match await self._orders.get():
                 case messages.Run(world=world, in_process=True) as run:
@@ -417,7 +417,7 @@ class WorkerGroup:
         self.shard_socket.tell_again()
 
     def tell_progress(self, heard: float = 0.0) -> None:
-        """Send a heartbeat with the workers' progress; ``heard`` as in the message."""
+        """Send a heartbeat with the workers' progress and ``heard``, a field of ``Heartbeat``."""
         self._reports.beat(self.epoch, self.progress, heard)
 
     def _own_rank(self, world: WorldDocument) -> int:

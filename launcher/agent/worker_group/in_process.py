@@ -69,7 +69,7 @@ class InProcessChanges:
                 self._tell(messages.Torn(epoch=message["epoch"], reason=reason, unbuilt=unbuilt))
 
     def begin(self, workers: Workers, world: WorldDocument, *, now: bool) -> None:
-        """Let workers build a world while they train; ``now`` if the present world is over."""
+        """Let workers build a world while they train; set ``now`` if the present world is over."""
         for local_rank in workers.sessions.here if workers.sessions is not None else ():
             self._plan(workers, local_rank, world, now=now)
 

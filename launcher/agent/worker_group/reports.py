@@ -41,7 +41,7 @@ class WorkerReports:
             self._tell(messages.Said(event=event))
 
     def beat(self, epoch: int, progress: tuple[Progress, ...], heard: float = 0.0) -> None:
-        """Send a heartbeat with the workers' progress; ``heard`` as in the message."""
+        """Send a heartbeat with the workers' progress and ``heard``, a field of ``Heartbeat``."""
         beat = messages.Heartbeat(
             epoch=epoch,
             now_ns=time.monotonic_ns(),

@@ -24,7 +24,7 @@ _NOT_RENEWED = (
 
 
 class Standstill:
-    """The time for which workers have been stopped, without pauses of this agent."""
+    """The time for which workers have been stopped, not counting pauses of this agent."""
 
     def __init__(self) -> None:
         self._stopped = Lasting(messages.HEARTBEAT_SECONDS)
@@ -35,10 +35,11 @@ class Standstill:
         self.asking = False
 
     def end_stopped(self, workers: Workers) -> None:
-        """End stopped workers after the time for which a silent host would be kept, because their
-        peers wait for them. In a world without leases no peer could continue, so nothing is ended.
-        The messages are printed even in a job started by hand, because the user sees that training
-        has stopped.
+        """End workers that have been stopped for as long as a silent host would be kept.
+
+        Their peers wait for them. In a world without leases no peer could continue, so nothing is
+        ended. The messages about this are printed even in a job started by hand, because the user
+        sees that training has stopped.
         """
         if not (lease := workers.world.lease_seconds):
             return
@@ -63,8 +64,9 @@ class Standstill:
             os.kill(pid, signal.SIGKILL)
 
     def overdue(self, states: Mapping[int, str], now: float, seconds: float) -> tuple[int, ...]:
-        """Return ids of processes that were stopped at every look for ``seconds``; ``states`` is by
-        process id.
+        """Return ids of processes that were stopped at every look for ``seconds``.
+
+        ``states`` maps process ids to the states that the function ``states`` returns.
         """
         stopped = self._stopped.seen((pid for pid in states if states[pid] == "T"), now)
         return tuple(pid for pid, lasted in stopped.items() if lasted >= seconds)

@@ -159,7 +159,7 @@ def _logs_specs(name: str, said: "dict[str, typing.Any]") -> "typing.Any":
 
 
 def main(what: str, *more: str) -> None:
-    """Answer on standard output."""
+    """Answer the question ``what`` on standard output."""
     if what == "logs":
         logs(*more)
         return

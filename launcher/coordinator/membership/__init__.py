@@ -4,11 +4,11 @@
 action. The coordinator carries out the action, observes the result, and calls ``decide`` again
 until there is nothing to do. Decisions keep no state, so the successor of a killed coordinator
 makes the same decision. Times are seconds of the coordinator's monotonic clock. A decision takes
-O(n log n) for n agents, and a heartbeat needs none.
+O(n log n) for n agents, and a heartbeat requires no decision.
 
     deciding      the order of the rules
-    ending        what ends a world: by itself, by its owner, by members that leave
-    sizing        the desired size beside the world's
+    ending        reasons to end a world: its own end, its owner, members that leave
+    sizing        compares the world's size with the desired size
     changing      a planned change: prepared, then at a safe point
     preparing     the next world is made ready while this one trains
     in_process    changes that end no process

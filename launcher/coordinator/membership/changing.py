@@ -21,9 +21,10 @@ _HICCUP_SECONDS = 10.0
 def at_safe_point(
     observation: JobObserved, world: WorldObserved, now: float, action: Action, what: str
 ) -> Action:
-    """Prepare, park, wait for the safe point, and then return ``action``; or hold with the reason.
+    """Return the next step towards ``action``: prepare, park, wait for a safe point, or act.
 
-    A change that ends no process needs no safe point.
+    If there is no safe point in time, return a hold with the reason. A change that ends no
+    process needs no safe point.
     """
     if staying := in_process.change(observation, world, now, action):
         return staying

@@ -55,8 +55,8 @@ def fixed_roles(observation: JobObserved, desired: DesiredWorld) -> Roles:
 
 
 def lacking(observation: JobObserved, roles: Roles) -> str:
-    """Return a phrase on the roles without which no world trains and that too few agents have;
-    empty if there are enough.
+    """Return a phrase that names the roles that a world needs and that too few agents have; empty
+    if there are enough agents.
     """
     here = Counter(agent.group for agent in available(observation))
     need = {name: size.replicas for name, size in roles if name in (CHIEF, PS)}

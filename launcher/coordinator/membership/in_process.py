@@ -1,6 +1,6 @@
 """Changes that end no process, for worlds whose workers all have a session (``launcher.elastic``).
 
-A planned change is built while the workers train, and waits for no safe point. If a world lost a
+A planned change is built while the workers train, and waits for no safe point. If a world loses a
 member, the remaining members continue immediately, and a planned change later restores the size. A
 change that cannot be made in process, or does not finish, is made by a restart.
 """

@@ -32,7 +32,9 @@ _GATHER_SECONDS = 1.0
 def first(
     observation: JobObserved, world: WorldObserved, now: float, action: Action
 ) -> Action | None:
-    """Return the action, or the wait, before workers are asked to park."""
+    """Return the preparing action, or the wait, before workers are asked to park; None if
+    neither is needed.
+    """
     if (
         not isinstance(action, Swap)
         or action.anew

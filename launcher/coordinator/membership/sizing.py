@@ -33,7 +33,7 @@ _YOUNG_SECONDS = 5.0
 
 
 def compare(observation: JobObserved, world: WorldObserved, now: float) -> Action:
-    """Compare the world's size with the desired size."""
+    """Return the action that brings the world to its desired size, or keeps its size."""
     desired = observation.desired
     if desired is None:
         return _settled(observation, world)

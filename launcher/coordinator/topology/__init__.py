@@ -56,7 +56,9 @@ def choose(
 
 
 def fit(available: int, goal: int, unit: int, minimum: int) -> int:
-    """Return the largest multiple of ``unit`` up to both sizes; 0 if it is below ``minimum``.
+    """Return the largest multiple of ``unit`` that exceeds neither ``available`` nor ``goal``.
+
+    The result is 0 if this multiple is below ``minimum``.
 
     >>> fit(31, 32, 4, 4), fit(3, 8, 4, 4), fit(5, 2, 1, 1)
     (28, 0, 2)

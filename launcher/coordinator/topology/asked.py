@@ -79,7 +79,8 @@ def nodes_asked(shape: Shape, nnodes: str, unit: int, processes: int, alone: boo
     ``alone``: there is no endpoint at which others could join.
 
     Raises:
-        BadInput: the flags contradict one another, or this agent alone cannot serve.
+        BadInput: the flags contradict one another, or this agent runs alone and its number of
+            processes is not allowed.
     """
     if nnodes not in ("1", "1:1"):
         raise BadInput(

@@ -17,11 +17,11 @@ def keep(
 ) -> list[AgentObserved]:
     """Return the ``size`` agents of ``free`` that run in addition to ``fixed``, in the given order.
 
-    Agents beyond whole units on their switch are left out first, beginning with the most fragmented
-    switch (fewest agents beyond, then fewest members); then whole units of the emptiest switches.
-    On one switch, agents whose unit of the last world is broken are left out first, then the unit
-    with the highest replica id; without a last world, the last of ``free``. An agent that requested
-    a rank is left out last.
+    On each switch some agents may be left over beyond whole units. They are left out first, from
+    the switch that has the fewest of them, then the fewest members. Then whole units of the
+    emptiest switches are left out. On one switch, agents whose unit of the last world is broken are
+    left out first, then the unit with the highest replica id; without a last world, the last of
+    ``free``. An agent that requested a rank is left out last.
     """
     spare = len(free) - size
     if spare <= 0:

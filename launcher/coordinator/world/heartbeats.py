@@ -1,4 +1,4 @@
-"""Heartbeats that agents send to a coordinator, and the leases that it answers."""
+"""Heartbeats that agents send to a coordinator, and the leases that it sends back."""
 
 import math
 from collections.abc import Callable

@@ -43,7 +43,7 @@ def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
 
 
 def answered(it: CoordinatorState, preparation: Preparation) -> None:
-    """Once all is built, ask for a step, once."""
+    """If everything is built, ask the first member to choose the step of the change."""
     if preparation.in_process and preparation.built and preparation.first is not None:
         _send(it, [preparation.first], messages.Appoint(epoch=preparation.document.epoch))
 

@@ -149,8 +149,9 @@ class WorldMonitor:
     def remembers(
         self, replica: int, memory: MemoryCheckpoint, now: datetime
     ) -> tuple[Member, ...] | None:
-        """Store by how much a member's memory is ahead of storage; return the members to report, or
-        None if nothing new is worth reporting.
+        """Store how far a member's checkpoints in memory are ahead of storage.
+
+        Return the members to report, or None if nothing new is worth reporting.
         """
         self._memory[replica] = memory
         told = worth_telling(self._memory, now)

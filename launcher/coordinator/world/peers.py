@@ -71,7 +71,7 @@ class Listener(Protocol):
         ...
 
     def left(self, peer: Peer, proved: bool) -> None:
-        """Handle the end of a connection: its process ended (``proved``), or its lease expired."""
+        """Handle the end of a connection: the agent ended (``proved``), or its lease expired."""
         ...
 
 

@@ -80,7 +80,7 @@ class CoordinatorState:
 
     @property
     def lease_until(self) -> float:
-        """Time by which the workers of silent members have ended themselves.
+        """Time by which the workers of silent members will have ended themselves.
 
         The last coordinator's leases are counted from the time at which most members last received
         its messages; at least one of these members is connected here.

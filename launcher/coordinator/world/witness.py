@@ -56,7 +56,7 @@ class WitnessOffer:
             self._tell(peer)
 
     def heard(self, peer: Peer, message: messages.Witnessed) -> None:
-        """Store a member's answer if it sees the witness."""
+        """Store a member's answer about whether it sees the witness."""
         it, seen, monitor = self._it, self._it.witness.seen, self._it.monitor
         if monitor is None or not self._due(monitor) or seen.in_force or message.path != seen.path:
             return

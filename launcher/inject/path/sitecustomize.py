@@ -3,7 +3,8 @@
 It runs in the user's process, uses only the standard library and supports CPython 3.8 and later. It
 restores the state that the script expects (``sys.path``, ``PYTHONPATH``, the environment, the next
 ``sitecustomize``). It never raises an exception: a failure costs telemetry, not the job. The code
-that stays in the process is in ``inject/bootstrap.py``, one directory above, which is on no path.
+that stays in the process is in ``inject/bootstrap.py``, one directory above; that directory is not
+in ``sys.path``.
 """
 
 import os
