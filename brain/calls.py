@@ -219,7 +219,7 @@ def put_policy(
 
 
 def recommendation(job: str) -> Call[Recommendation | None]:
-    """Read Brain's latest decision about a job, a change or a hold; None if there is none yet."""
+    """Read Brain's latest decision about a job (a change or a hold); None if there is none yet."""
     return _get(f"/jobs/{job}/recommendation", Recommendation | None)
 
 
@@ -271,7 +271,8 @@ def logs(
     previous: bool = False,
     follow: bool = False,
 ) -> Call[bytes]:
-    """Read the output of the workers, as lines of text; for ``lines`` when ``follow``.
+    """Read the output of the workers, as lines of text; with ``follow``, use the client's
+    ``lines``.
 
     ``rank`` selects the replica that has the rank in the present world; with ``previous``, the
     replica that had it before.
@@ -288,8 +289,8 @@ def job_events(job: str, *, after: int = 0) -> Call[Page[Event]]:
 
 
 def events(*, after: int | None = None) -> Call[bytes]:
-    """Read events as a stream of server-sent events, for ``lines``; with ``after``, only events
-    with a higher id.
+    """Read events as a stream of server-sent events; use the client's ``lines``. With ``after``,
+    the stream has only events with a higher id.
     """
     headers = {} if after is None else {"Last-Event-ID": str(after)}
     return Call(method="GET", path=f"{V1}/events", reads=bytes, headers=headers)
@@ -319,9 +320,9 @@ def report_replicas(report: ReplicaReport) -> Call[None]:
 
 
 def pod(job: str, replica: int) -> Call[PodSeen]:
-    """Ask the cluster if a replica's pod stays; only for agents and the scaler.
+    """Ask the cluster if a replica's pod runs and was not deleted; only for agents and the scaler.
 
-    The result is ``Unavailable`` if no scaler of the pool answers.
+    The call fails with ``Unavailable`` if no scaler of the pool answers.
     """
     call: Call[PodSeen] = _get(f"/jobs/{job}/replicas/{replica}/pod", PodSeen)
     # The cluster is asked.
@@ -348,7 +349,7 @@ def scaler_requests(pool: str, *, wait_seconds: float = 0) -> Call[Page[ScalerRe
 def answer_request(pool: str, id: str, answer: ScalerAnswer) -> Call[None]:
     """Answer a request to a scaler, or send a part of the answer.
 
-    An answer for which no sender waits any more is ``NotFound``.
+    The call fails with ``NotFound`` if no sender waits for the answer any more.
     """
     call = _tell(f"/pools/{pool}/requests/{id}", answer)
     # A slow reader delays the answer.

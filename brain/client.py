@@ -1,7 +1,7 @@
-"""BrainClient and AsyncBrainClient: all operations of Brain, over one interface.
+"""BrainClient and AsyncBrainClient: all operations of Brain, behind one interface.
 
 An operation is a value (``Call``): method, path and type of the answer. The two clients differ only
-in the way they send a call:
+in how they send a call:
 
     client.send(calls.job("digits"))            # BrainClient
     await client.send(calls.job("digits"))      # AsyncBrainClient

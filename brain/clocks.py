@@ -38,7 +38,7 @@ def microseconds_of(at: datetime) -> int:
 
 
 def at_microseconds(count: int) -> datetime:
-    """Return the time that is so many microseconds after 1970."""
+    """Return the time that is this number of microseconds after 1970."""
     return _EPOCH + timedelta(microseconds=count)
 
 
@@ -52,8 +52,8 @@ def corrected(
 ) -> tuple[Mapping[int, int], SourceClock]:
     """Return the service time of each stamp of a source, and the source's clock after them.
 
-    All are microseconds. ``offset`` is that of the batch, as measured. Stamps that are not newer
-    than the source's earlier ones get the earlier offset, and change nothing.
+    All times are in microseconds. ``offset`` is the measured offset of the batch. Stamps that are
+    not newer than the source's earlier ones get the earlier offset, and change nothing.
 
     >>> slow = 600_000_000
     >>> instants, clock = corrected(SourceClock(), [0], slow)

@@ -13,7 +13,7 @@
     │   ├── UnknownNode
     │   └── UnknownPool
     ├── Conflict                the state has changed, or forbids it
-    │   ├── IllegalTransition   a job or plan cannot move from its state to that one
+    │   ├── IllegalTransition   a job or plan cannot move to the requested state
     │   ├── StalePlan           a later generation is already stored
     │   ├── NameTaken           the name belongs to an unfinished job of the project
     │   ├── VersionMismatch     the edited version is no longer current
@@ -88,7 +88,7 @@ class UnknownNode(NotFound):
 
 
 class UnknownPool(NotFound):
-    """No pool of this name has nodes or jobs, or it has no policy."""
+    """No pool of this name has nodes or jobs, or the pool has no policy."""
 
 
 class Conflict(BrainError):
@@ -104,7 +104,7 @@ class StalePlan(Conflict):
 
 
 class NameTaken(Conflict):
-    """Another unfinished job of the project has this name; choose another or cancel that one."""
+    """Another unfinished job of the project has this name; rename this job or cancel that one."""
 
 
 class VersionMismatch(Conflict):
@@ -116,7 +116,7 @@ class KeyReused(BrainError):
 
 
 class NotSignedIn(BrainError):
-    """No token, or one that is unknown, expired or revoked; sign in or mint another."""
+    """No token, or one that is unknown, expired or revoked; sign in, or create another token."""
 
 
 class NotAllowed(BrainError):
@@ -136,7 +136,7 @@ class TooSlow(Overloaded):
 
 
 class Unavailable(BrainError):
-    """A store or service cannot be reached; nothing was lost, retry with back-off."""
+    """A store or service cannot be reached; nothing was lost, so retry with back-off."""
 
     def __init__(self, detail: str, *, cause: str = "") -> None:
         super().__init__(detail)

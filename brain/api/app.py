@@ -84,10 +84,10 @@ def create_app(
 ) -> FastAPI:
     """Return the service's app, which uses ``stores``.
 
-    ``wake`` makes the next tick start immediately; ``measured`` tells the tick which jobs had
-    samples stored. The app shares ``bell``, ``metrics`` and ``condition`` with the tick, and
-    creates those that are None. ``submitters`` is the field of ``Health``. ``provider`` gets the
-    spans of requests and of their transactions.
+    ``wake`` makes the next tick start immediately; ``measured`` tells the tick for which jobs
+    samples were stored. The app shares ``bell``, ``metrics`` and ``condition`` with the tick, and
+    creates those that are None. ``submitters`` becomes the field of this name in ``Health``.
+    ``provider`` gets the spans of requests and of their transactions.
     """
     metrics, bell, sparklines = metrics or Metrics(), bell or Bell(), Sparklines()
     condition = condition or ServiceCondition(metrics)

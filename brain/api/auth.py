@@ -115,7 +115,7 @@ def new_secret() -> str:
 
 
 def sha256(secret: str | bytes) -> str:
-    """Return the SHA-256 of a secret, hexadecimal; random secrets need no slow hash."""
+    """Return the SHA-256 of a secret in hexadecimal; random secrets need no slow hash."""
     data = secret.encode() if isinstance(secret, str) else secret
     return hashlib.sha256(data).hexdigest()
 
@@ -129,7 +129,9 @@ def mint(
     job: JobId | None = None,
     secret: str | None = None,
 ) -> tuple[Token, str]:
-    """Return a new token as it is stored, and its secret; it expires after ``days`` if given."""
+    """Return a new token in its stored form, with its secret. The token expires after ``days``, if
+    given.
+    """
     secret = secret or new_secret()
     token = Token(
         id=str(uuid_utils.uuid7()),
@@ -191,7 +193,7 @@ def principal_of(token: Token) -> Principal:
 
 
 def check(stores: Stores, hashed: str, now: datetime) -> Token:
-    """Return the valid token of a secret's hash; errors as in ``sign_in``."""
+    """Return the valid token whose secret has this hash; errors as in ``sign_in``."""
     if not hashed:
         raise NotSignedIn(
             "this request needs a token; send `Authorization: Bearer brn_…` or sign in"
@@ -218,17 +220,18 @@ def is_use_due(token: Token, now: datetime) -> bool:
 
 
 class SignIns:
-    """A cache of tokens at the time of their sign-in. ``TelemetryWriter`` checks if a token has
-    been revoked since.
+    """A cache of tokens, each as it was when a request signed in with it.
 
-    Safe to use from any thread.
+    ``TelemetryWriter`` checks if a token was revoked after that. Safe to use from any thread.
     """
 
     def __init__(self) -> None:
         self._tokens: dict[str, Token] = {}
 
     def get(self, hashed: str, now: datetime) -> Token | None:
-        """Return the token of a secret's hash; None if the caller must read it from the stores."""
+        """Return the token whose secret has this hash; None if the caller must read it from the
+        stores.
+        """
         token = self._tokens.get(hashed)
         if token is None or (token.expires_at is not None and token.expires_at <= now):
             return None

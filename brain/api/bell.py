@@ -26,7 +26,9 @@ class Bell:
         self._measured: set[str] = set()
 
     def ring(self, *, measured: frozenset[str] = frozenset()) -> None:
-        """Wake all listeners; if samples of jobs were ``measured``, wake only those for samples."""
+        """Wake all listeners; if ``measured`` names jobs with new samples, wake only those that
+        listen for samples.
+        """
         if not measured:
             with self._counting:
                 self.rings += 1
@@ -68,7 +70,9 @@ class Bell:
 
     @contextmanager
     def listening(self, *, samples: bool = False) -> Iterator[asyncio.Event]:
-        """Within the block, each ring sets the event, except (without ``samples``) for samples."""
+        """Within the block, each ring sets the event; rings for new samples do so only with
+        ``samples``.
+        """
         heard, more = asyncio.Event(), [self._measuring] if samples else []
         with self._heard_by(heard.set, self._listeners, *more):
             yield heard

@@ -1,7 +1,7 @@
 """Compression of answers: zstd if the client accepts it, else gzip.
 
-Complete answers are compressed when they are sent, and files of the dashboard once. Streams of
-events are compressed chunk by chunk, so that no event waits in a buffer.
+Complete answers are compressed when they are sent. Files of the dashboard are compressed once.
+Streams of events are compressed chunk by chunk, so that no event waits in a buffer.
 """
 
 import zlib
@@ -81,8 +81,9 @@ class GzipStream:
         return head + _deflated(chunk)
 
     def repeated(self, chunk: bytes) -> bytes:
-        """Return a chunk in a compressed form that all streams share; it must not be the first
-        chunk of this stream. Call ``count`` once it is sent.
+        """Return a chunk in a compressed form that all streams share.
+
+        The chunk must not be the first one of this stream. Call ``count`` once the chunk is sent.
         """
         return _deflated(chunk)
 

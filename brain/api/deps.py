@@ -139,7 +139,8 @@ Who = Annotated[Principal, Depends(principal_of)]
 
 
 class TokenMonitor:
-    """Checks the token of a request with a long answer, which must end with the token's validity.
+    """Checks the token of a request with a long answer, which must end when the token becomes
+    invalid.
 
     The token is checked after each revocation in this process. Every ``heartbeat_seconds`` it is
     checked for revocation by another process, for expiry, and for the end of an agent's job.
@@ -308,10 +309,11 @@ async def read_body(
     *,
     whole: bool = False,
 ) -> bytes:
-    """Read a body of ``declared`` length, at most that of the setting ``limit``; errors as in
+    """Read a body of at most as many bytes as the setting ``limit`` allows; errors as in
     ``body_of``.
 
-    A ``whole`` body has arrived already and needs no timer.
+    ``declared`` is the length in the request's head. A ``whole`` body has arrived already and needs
+    no timer.
     """
     most: int = getattr(here.settings, limit)
     limits.check_length(int(declared) if declared.isdecimal() else 0, limit, most)

@@ -134,7 +134,7 @@ class Feed:
     def catch_up(self) -> None:
         """Read new events, rows and lists; wake the streams if there are new frames.
 
-        An error of the stores is ignored here; requests that write report it.
+        If the stores fail, nothing is raised here, because requests that write report the error.
         """
         before, told = self._held, self.told
         with suppress(Unavailable), self._reading:
@@ -251,7 +251,7 @@ class Feed:
 
 
 async def poll(bell: Bell, read: Callable[[], T], done: Callable[[T], bool], wait: float) -> T:
-    """Call ``read`` after each ring until ``done`` accepts its result, ``wait`` seconds have
+    """Call ``read`` after each ring until ``done`` accepts the result, ``wait`` seconds have
     passed, or the service stops; return the last result.
     """
     deadline = time.monotonic() + wait

@@ -22,7 +22,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """Functions with which the callback writes to a stream without its task."""
+    """Functions with which the callback writes to a stream without waking the stream's task."""
 
     write: Write
     #: Returns True if the stream's token must be checked before more frames are sent.

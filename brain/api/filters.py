@@ -47,8 +47,8 @@ def parse_filter(text: str, keys: Keys, *, me: str = "") -> Filter:
     """Parse a filter.
 
     Raises:
-        BadInput: a quote is not closed, a key is unknown or followed by ``=``, or its value is not
-            one of the allowed values.
+        BadInput: a quote is not closed, a key is unknown or followed by ``=``, or the key's value
+            is not one of the allowed values.
 
     >>> parse_filter("state:Running,queued dig", {"state": frozenset({"Running", "Queued"})}).words
     ('dig',)

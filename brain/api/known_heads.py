@@ -1,7 +1,7 @@
 """A cache of request heads, because senders of telemetry send the same head in every request.
 
 The requests of one sender differ only in the length and content of the body. A head that equals an
-accepted head, except for the digits of its length, needs neither parsing nor a new sign-in.
+accepted head, except for the digits of the body's length, needs neither parsing nor a new sign-in.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _SPECIAL = ("content-encoding", "expect", "transfer-encoding", "upgrade")
 
 
 class Sender(NamedTuple):
-    """The sender of a request, as its head identifies it."""
+    """The sender of a request, as identified by the request's head."""
 
     principal: Principal
     #: SHA-256 of the bearer token.
@@ -75,10 +75,12 @@ class KnownHeads:
     def keep(
         self, first: bytes, scope: Mapping[str, Any], headers: Mapping[str, str], sender: Sender
     ) -> None:
-        """Cache the head of an accepted request that began with ``first``, unless it is special.
+        """Cache the head of an accepted request that began with ``first``, unless the head is
+        special.
 
-        Only heads of agents are cached, because other senders may send samples of any job, and the
-        service must look up each job.
+        A special head has a query, a repeated header, a header of ``_SPECIAL`` or a connection that
+        closes. Only heads of agents are cached, because other senders may send samples of any job,
+        and the service must look up each job.
         """
         request = begun(first)
         if (

@@ -34,8 +34,9 @@ class Bucket(NamedTuple):
 def take(bucket: Bucket | None, now: float, *, per_second: float) -> tuple[Bucket, float]:
     """Take a token; return the new bucket, and the seconds to wait if there was no token.
 
-    A bucket gains ``per_second`` tokens per second, up to those of ``BURST_SECONDS`` and at least
-    one. None means a full bucket. If the clock goes back, the bucket gains nothing.
+    A bucket gains ``per_second`` tokens per second. It can hold the tokens of ``BURST_SECONDS``,
+    and always at least one. If ``bucket`` is None, it starts full. If the clock goes back, the
+    bucket gains nothing.
 
     >>> bucket, wait = take(Bucket(tokens=0.5, at=10.0), 10.25, per_second=2.0)
     >>> (bucket, wait)
@@ -273,7 +274,8 @@ class ConnectionTable:
     def add(
         self, connection: ClientConnection, *, is_proxy: bool = False
     ) -> tuple[ClientConnection, str] | None:
-        """Admit a connection; return the connection that must be closed instead, with the limit.
+        """Admit a connection; if another one must be closed for it, return that one and the limit
+        reached.
 
         At a limit, a new connection replaces the oldest waiting one that is not signed in, because
         a real client sends its request immediately.

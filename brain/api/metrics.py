@@ -110,8 +110,8 @@ class Metrics:
 class ServiceCondition:
     """The degraded parts of the service, one sentence each, and the clock offsets of senders.
 
-    The tick, ingest and requests that cannot reach the database write it; health, ``/readyz`` and
-    ``/metrics`` read it. It may be used from any thread.
+    The tick and ingest report here, and so does a request that cannot reach the database. Health,
+    ``/readyz`` and ``/metrics`` read the result. Any thread may use this object.
     """
 
     def __init__(self, metrics: Metrics) -> None:

@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 document: ``python -m brain.api > docs/reference/openapi.json``.
 
 pydantic derives the schemas of answers from the dataclasses of ``brain.views`` and ``brain.types``.
-``brain.wire`` parses request bodies, so this module adds the schemas of these.
+``brain.wire`` parses request bodies, so this module adds their schemas.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Passes requests to the scaler of a pool, and its answers back.
 
-The service has no credentials for a cluster. A scaler takes requests by long poll, like desired
-worlds, and carries them out with its own permissions. A request exists only in the memory of this
-process, and only while its sender waits.
+The service has no credentials for a cluster. A scaler takes requests by long poll, as it takes
+desired worlds, and carries them out with its own permissions. A request exists only in the memory
+of this process, and only while its sender waits.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ class ScalerRelay:
         """Forward a part of an answer, once the request's sender has read most earlier parts.
 
         Raises:
-            NotFound: the sender has stopped to wait for the answer, or does not read its parts.
+            NotFound: the sender has stopped waiting for the answer, or does not read its parts.
         """
 
         async def room() -> bool:

@@ -1,7 +1,8 @@
 """Spans of requests, turns and transactions, with OpenTelemetry's API.
 
 ``brain.service.exporting`` sends the spans; without a provider there are none. FastAPI creates the
-spans of requests. Telemetry requests have no spans, because ingest answers them before FastAPI.
+spans of requests. Telemetry requests have no spans, because ingest answers them before they reach
+FastAPI.
 """
 
 from collections.abc import Iterator, MutableMapping

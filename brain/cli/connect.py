@@ -103,7 +103,7 @@ def say_dry_run(dry_run: bool, form: str) -> None:
 
 
 def gpus_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--gpus``."""
+    """Add the option ``--gpus`` to a command."""
     return click.option(
         "--gpus",
         type=click.IntRange(min=0),
@@ -117,7 +117,7 @@ def gpus_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--dry-run``."""
+    """Add the option ``--dry-run`` to a command."""
     return click.option(
         "--dry-run", is_flag=True, help=("Print what the command would change, and change nothing.")
     )(command)

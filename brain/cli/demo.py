@@ -88,7 +88,7 @@ class Story:
         return self.client.send(calls.job(self.job))
 
     def plan(self, generation: int) -> ScalePlan:
-        """Return one plan of the job in its present state."""
+        """Return one plan of the job, as Brain shows the plan now."""
         found = self.client.send(calls.plans_of(self.job)).items
         return next(view.plan for view in found if view.plan.generation == generation)
 
@@ -170,7 +170,7 @@ def demo(home: Path | None, database_url: str, keep: bool, stay: bool) -> None:
 def running_brain(home: Path, database_url: str) -> Iterator[tuple[BrainClient, str, float]]:
     """Run ``brain up`` on a free port; yield a client, the dashboard's URL and the start time.
 
-    On a terminal that URL signs in.
+    If the output is a terminal, the URL signs the browser in.
     """
     options = [f"--set={key}={value}" for key, value in SHORTENED.items()]
     if database_url:

@@ -1,4 +1,4 @@
-"""The checks of ``brain doctor``; a finding states a fact and, if that is bad, a remedy."""
+"""The checks of ``brain doctor``; a finding states a fact and, if something is wrong, a remedy."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Commands on jobs."""
+"""Commands for jobs."""
 
 import sys
 import time
@@ -227,7 +227,7 @@ resume = _action("resume", "Resume suspended jobs from their checkpoints.")
 @output.output_option
 @with_client
 def lift_advise_only(client: BrainClient, jobs: tuple[str, ...], dry_run: bool, form: str) -> None:
-    """Let Brain act again, by the policy mode, on jobs that are advise-only."""
+    """Let Brain act again on jobs that are advise-only, as their policy mode allows."""
     lifted = [client.send(calls.lift_advise_only(one, dry_run=dry_run)) for one in jobs]
     _show_changed(lifted, dry_run, form)
 
@@ -311,7 +311,7 @@ def logs(
     previous: bool,
     follow: bool,
 ) -> None:
-    """Print what the workers print."""
+    """Print the output of the workers."""
     call = calls.logs(job, replica=replica, rank=rank, previous=previous, follow=follow)
     with client.lines(call) as lines:
         for line in lines:

@@ -155,7 +155,7 @@ def freeze(
     why: str,
     form: str,
 ) -> None:
-    """Stop applying plans of a job, a project or everything; without either, list what is frozen.
+    """Stop applying plans of a job, a project or everything; without a target, list what is frozen.
 
     Brain still decides, and still replaces replicas that die.
     """
@@ -249,7 +249,7 @@ def tokens(
 def sign_in(client: BrainClient, name: str | None) -> None:
     """Print a link that signs a browser in as administrator, once, within ten minutes.
 
-    It prints to a terminal only: a link in a log signs in whoever reads that first.
+    The link is printed only to a terminal, because anyone who reads it in a log could sign in.
     """
     if not sys.stdout.isatty():
         raise click.UsageError(

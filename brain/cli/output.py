@@ -38,7 +38,7 @@ class Column(Generic[T]):
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``-o`` with the formats that all lists support."""
+    """Add the option ``-o`` with the formats that all lists support."""
     return click.option(
         "-o",
         "--output",
@@ -51,7 +51,7 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def sort_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--sort``, whose fields the service knows."""
+    """Add the option ``--sort``; the service, not the command, knows the fields."""
     told = "Field to sort by, with - before it for descending, for example `name` or `-created_at`."
     return click.option("--sort", default="", help=told)(command)
 
@@ -184,7 +184,7 @@ def _lists(value: Any) -> Any:
 
 
 def groups(job: JobView) -> str:
-    """Return a line on the groups of a job; empty if its replicas are alike."""
+    """Return a line about the groups of a job; empty if its replicas are alike."""
     said = [
         f"{one.name} {_from_to(one.replicas, one.replicas_wished)} × {one.processes_per_replica}"
         for one in job.groups

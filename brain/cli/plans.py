@@ -1,4 +1,4 @@
-"""Commands on plans and the reasons behind them."""
+"""Commands for plans and the reasons behind them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -335,9 +335,10 @@ def _why(job: JobView, now: datetime) -> str:
 def plan_text(
     name: str, plan: ScalePlan, unit: str, newest: Recommendation | None, now: datetime
 ) -> str:
-    """Print an active plan as advice, with the commands for the answer.
+    """Return the text that shows an active plan, with the commands to approve or reject the plan.
 
-    ``newest`` is the newest decision; once the plan is answered, it says for what the plan waits.
+    ``newest`` is the newest decision. Once the plan is answered, this decision says what the plan
+    waits for.
     """
     advice = Recommendation(
         current=plan.current,

@@ -28,24 +28,24 @@ PROGRAMS = {
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(arguments: tuple[str, ...]) -> None:
-    """Run a script elastically; all of `brain-run`, a torchrun superset."""
+    """Run a script elastically, with every option of `brain-run`, a superset of torchrun."""
     _become("run", arguments)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[--SETTING VALUE]...")
 def migrate(arguments: tuple[str, ...]) -> None:
-    """Bring the database to this version's schema, contracting steps included.
+    """Migrate the database to this version's schema, including the contracting steps.
 
-    \b
+    
     brain migrate
     brain migrate --home /var/lib/brain --database-url postgresql://brain@db/brain
     brain migrate --check
     brain migrate --crds [--dry-run] [--kubeconfig FILE] [--context NAME]
 
     --check changes nothing: it names the steps that are missing, and exits with 1 if there are any.
-    --crds brings a cluster's kinds to this version instead. The state directory is $BRAIN_HOME, or
-    --home. Every setting of `brain config` is an option.
+    With --crds, the command instead updates a cluster's kinds (its custom resource definitions).
+    The state directory is $BRAIN_HOME, or --home. Every setting of `brain config` is an option.
     """
     if "--crds" in arguments:
         extras.expect("`brain migrate --crds`", "kubernetes")
@@ -78,12 +78,12 @@ def installation(chosen: Callable[..., Any]) -> Callable[..., Any]:
 def backup(home: Path, file: str) -> None:
     """Write database, key and tokens into FILE, while Brain runs.
 
-    \b
+    
     brain backup /backups/brain.tar
 
-    FILE is consistent: it holds everything that Brain acknowledged before. Only you can read it.
-    A backup of PostgreSQL needs pg_dump. FILE contains neither the directories of jobs nor
-    brain.toml.
+    FILE is consistent: it holds everything that Brain acknowledged before the backup began. Only
+    you can read it. A backup of PostgreSQL needs pg_dump. FILE contains neither the directories of
+    jobs nor brain.toml.
     """
     _become("backup", ("backup", file, "--home", str(home)))
 
@@ -93,9 +93,10 @@ def backup(home: Path, file: str) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace the data that the target holds.")
 @installation
 def restore(home: Path, file: str, overwrite: bool) -> None:
-    """Put FILE of `brain backup` into a state directory and its database, while no Brain runs.
+    """Restore FILE, which `brain backup` wrote, to a state directory and its database; stop Brain
+    first.
 
-    \b
+    
     brain restore /backups/brain.tar --home /var/lib/brain
 
     An older version's backup is migrated at the next start; a newer version's is refused.

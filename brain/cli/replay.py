@@ -70,12 +70,13 @@ def replay(
 ) -> None:
     """Repeat this installation's past decisions with other settings, and report the differences.
 
-    \b
+    
     brain replay --since 7d --set minimum_gain=1
     brain replay --since 2w --policy fifo
 
     The command runs on the machine that has the database, and only reads it. Each decision is
-    repeated on the data of its time; a difference counts until the next recorded change.
+    repeated with the data that Brain had at that time; a difference counts until the next recorded
+    change.
     """
     now = datetime.now(UTC)
     begin = now - timedelta(seconds=span(since))
@@ -197,7 +198,7 @@ def show(found: Sequence[Replayed], total: Tally, *, since: str, everything: boo
 
 
 def lines(one: Replayed) -> Iterator[str]:
-    """Yield a decision in words."""
+    """Yield the lines that describe a replayed decision to a person."""
     decision = one.decision
     did = resize(decision.before, decision.replicas)
     when, name = output.clock(decision.at), decision.job.document.name

@@ -71,9 +71,9 @@ _WEEK: tuple[output.Column[DigestLine], ...] = (
 def report(
     client: BrainClient, job: str | None, owner: str | None, week: str | None, form: str
 ) -> None:
-    """Report what each replica of a job reserves, uses and should reserve, and the cost of that.
+    """Report what each replica of a job reserves, uses and should reserve, with the costs.
 
-    \b
+    
     brain report digits
     brain report digits -o yaml
     brain report --owner ada --week 2026-W48

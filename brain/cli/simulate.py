@@ -251,7 +251,8 @@ def chosen(given: Sequence[str]) -> dict[str, str]:
 
 
 def applications_of(spec: Spec, tables: Path | None, workload: str) -> Mapping[str, Application]:
-    """Return applications of the catalogue, the cluster's document, and a directory that rows name.
+    """Return the applications of the catalogue and the cluster's document, and those in the
+    directory ``tables`` that ``workload`` names.
 
     Raises:
         BadInput: the directory or one of its tables cannot be used.

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def strays_to_stderr() -> Iterator[None]:
-    """Redirect file descriptor 1 to standard error for a while, with the buffered output of C."""
+    """Within the block, redirect file descriptor 1 and C's buffered output to standard error."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

@@ -1,4 +1,6 @@
-"""Keeps programs running: restarts them with pauses, and gives up on one that ends at once."""
+"""Keeps programs running: restarts them with pauses, and gives up on one that exits right after
+each start.
+"""
 
 import asyncio
 import ctypes
@@ -101,7 +103,8 @@ async def keep(program: Program, say: Callable[[str], None]) -> None:
     """Run a program, start it again whenever it exits, and end it when cancelled.
 
     Raises:
-        Unavailable: the program keeps ending at once; the message has its last output.
+        Unavailable: the program keeps exiting right after its start; the message has its last
+            output.
     """
     quick = 0
     while True:

@@ -269,7 +269,8 @@ def owned(home: Path) -> Iterator[None]:
     """Create the state directory (0700) and hold its lock.
 
     Raises:
-        Conflict: another ``brain up`` holds it; the message has its process id and the remedy.
+        Conflict: another ``brain up`` holds the lock; the message has that process's id and the
+            remedy.
         Unavailable: the directory cannot be created or written.
     """
     try:

@@ -1,7 +1,8 @@
 """A scratch directory with links to a job's files except its checkpoint, for trial runs.
 
-Most files are linked. Python files are copied, so that a script which saves beside itself saves
-here. Files named like the checkpoint are copied, too, because writing to a link changes its target.
+Most files are linked. Python files are copied, so that a script that saves beside itself saves in
+the scratch directory. Files named like the checkpoint are copied, too, because writing to a link
+changes its target.
 """
 
 import os

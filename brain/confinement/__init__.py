@@ -11,9 +11,9 @@ a job's member by this link alone, never by files that a job creates.
 
 If Brain runs as root, both directories belong to a user id that Brain assigns to the member, and
 the member's jobs run as that user. The place itself belongs to the service, so that a job cannot
-replace one directory by the other; a job may make links only in ``home``. Otherwise jobs run as the
-service's user, in namespaces that show only these two directories of the state directory. ``python
--m brain.confinement`` starts a command under either rule.
+replace one directory with the other; a job may make links only in ``home``. Otherwise jobs run as
+the service's user, in namespaces that show only these two directories of the state directory.
+``python -m brain.confinement`` starts a command in either case.
 """
 
 import os
@@ -66,7 +66,7 @@ def confined(home: Path, place: Path, directory: str, command: Sequence[str]) ->
 
 
 def veiled(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which ``confined`` must run; its command then gets
+    """Return the environment for the command line of ``confined``; its ``command`` gets
     ``environment``.
     """
     return {_VEIL + name: value for name, value in environment.items()}

@@ -1,7 +1,8 @@
 """Landlock by system calls: https://docs.kernel.org/userspace-api/landlock.html.
 
-A process under Landlock rules, and all that it starts, can neither trace nor signal a process
-outside of them, and can make links and pipes only beneath named directories.
+Landlock rules bind a process and every process that it starts. Such a process can neither trace nor
+signal a process that the rules do not bind, and can make links and pipes only beneath named
+directories.
 """
 
 import ctypes
@@ -45,7 +46,8 @@ def version() -> int:
 def ruleset(directories: Iterable[int]) -> int:
     """Return a descriptor of rules that allow links and pipes only beneath ``directories``.
 
-    Each directory is a descriptor, closed once used: a process could not hold all of them open.
+    Each directory is given as a descriptor, which is closed once it is used, because a process
+    could not hold all of them open.
 
     Raises:
         OSError: the kernel refuses.

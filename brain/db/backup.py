@@ -27,7 +27,8 @@ def backend_of(url: str) -> str:
 
 
 def dump(url: str, file: Path) -> str:
-    """Write the database as it is at one moment, while others write it; return its revision.
+    """Write the database as it is at one moment, while other processes write to it; return its
+    revision.
 
     Raises:
         NotFound: there is no database of Brain.
@@ -45,7 +46,8 @@ def dump(url: str, file: Path) -> str:
 
 
 def load(url: str, file: Path, *, overwrite: bool) -> Path | None:
-    """Restore a dump, completely or not at all; return the copy of an earlier SQLite file.
+    """Restore a dump, completely or not at all; return the path to which an earlier SQLite file was
+    moved.
 
     Raises:
         Conflict: the target is not empty, or a Brain is connected to it.

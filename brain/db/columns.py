@@ -56,7 +56,7 @@ class Instant(sa.TypeDecorator[datetime]):
         return at_microseconds(value)
 
     def result_processor(self, dialect: sa.Dialect, coltype: object) -> Any:
-        """Convert without the calls of the base class on SQLite: a turn reads thousands of
+        """On SQLite, convert without calling the base class, because a turn reads thousands of
         instants.
         """
         if dialect.name == "sqlite":
@@ -240,7 +240,9 @@ def _minute_postgresql(element: Minute, compiler: SQLCompiler, **kw: Any) -> str
 
 
 def asked_rows(rows: Iterable[tuple[str, datetime, datetime | None, int | None]]) -> dict[str, str]:
-    """The parameter of ``ASKED``: job, since, until and the width of a bucket in microseconds."""
+    """Return the parameter of ``ASKED``: the job, since, until and bucket width in microseconds of
+    each row.
+    """
     asked = [
         (job, microseconds_of(since), None if until is None else microseconds_of(until), width)
         for job, since, until, width in rows
@@ -261,14 +263,14 @@ _INSERT: Mapping[str, Callable[[sa.Table], Any]] = {
 
 def change(table: sa.Table) -> sa.Update:
     """Return an UPDATE of the row whose key and version are ``of_<column>``; execute it with the
-    row.
+    new row.
     """
     marks = [*table.primary_key, table.c.version]
     return sa.update(table).where(*(c == sa.bindparam(f"of_{c.name}", type_=c.type) for c in marks))
 
 
 def upsert(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Store rows, replacing those of the same primary key."""
+    """Store rows, replacing those with the same primary key."""
     stored = list(rows)
     if stored:
         connection.execute(_upsert(connection.dialect.name, table), stored)
@@ -309,7 +311,7 @@ _names: Callable[[Any], tuple[str, ...]] = cache(lambda kind: tuple(f.name for f
 
 
 def page(table: sa.Table, order: Order, after: Place | None, size: int) -> sa.Select[Any]:
-    """Return the query for up to ``size`` rows behind the place ``after``, in an order."""
+    """Return the query for up to ``size`` rows that follow the place ``after`` in an order."""
     fields = [table.c[field.rpartition(".")[2]] for field in order.fields]
     sorts = [field.desc() if order.descending else field.asc() for field in fields]
     rows = sa.select(table).order_by(*sorts).limit(size)
@@ -320,12 +322,14 @@ def page(table: sa.Table, order: Order, after: Place | None, size: int) -> sa.Se
 
 
 def row(value: Any) -> dict[str, Any]:
-    """Return the fields of a value, as columns of the same names."""
+    """Return the fields of a value, as columns with the same names."""
     return {name: getattr(value, name) for name in _names(type(value))}
 
 
 def value(kind: type[T], found: Mapping[Any, Any]) -> T:
-    """Return a value from the columns named as its fields; other columns only serve searches."""
+    """Return a value from the columns that are named like its fields; the others only serve
+    searches.
+    """
     return kind(**{name: found[name] for name in _names(kind)})
 
 
@@ -337,7 +341,7 @@ def values(kind: type[T], found: sa.CursorResult[Any]) -> list[T]:
 
 @cache
 def reader(kind: type[T], columns: Sequence[str]) -> Callable[[Sequence[Any]], T]:
-    """Return a function that makes a value of a row with these columns, as ``value`` does.
+    """Return a function that makes a value from a row with these columns, as ``value`` does.
 
     It sets fields as ``builder`` does, which costs a third of the constructor.
     """

@@ -1,4 +1,4 @@
-"""Folding of raw samples into 1-minute means, and of these into 1-hour means, by the rules of
+"""Folds raw samples into 1-minute means, and these means into 1-hour means; the rules are those of
 brain.series.
 """
 
@@ -96,9 +96,9 @@ def retire(
     means_before: datetime,
     hours_before: datetime,
 ) -> int:
-    """Fold and delete old samples in the caller's transaction, so all or none.
+    """Fold and delete old samples in the caller's transaction, completely or not at all.
 
-    While another transaction does so, nothing is done: both would fold the same rows.
+    If another transaction is doing this, do nothing, because both would fold the same rows.
     """
     if connection.dialect.name == "postgresql":
         alone = sa.select(sa.func.pg_try_advisory_xact_lock(_RETENTION))
@@ -144,7 +144,7 @@ def _forget(contexts: sa.Table, rows: sa.Table, before: datetime) -> sa.Delete:
 
 
 def joined(mean: Number, low: Number, high: Number, weight: Number) -> tuple[Number, ...]:
-    """Return one reading that joins many, as columns."""
+    """Return the mean, low, high and weight of many rows together, as columns."""
     total = sa.func.sum(weight)
     return sa.func.sum(mean * weight) / total, sa.func.min(low), sa.func.max(high), total
 

@@ -152,8 +152,8 @@ host_samples = _whole_samples(host_contexts, host_rows)
 
 
 def since(of: sa.FromClause, at: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return a condition for samples from a time in microseconds on, which uses the index as far
-    as possible.
+    """Return a condition for samples since a time in microseconds, which uses the index if
+    possible.
     """
     return (of.c.slot >= slot_of(at)) & (of.c.corrected_at >= at)
 

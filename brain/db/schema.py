@@ -235,7 +235,8 @@ def _forget_old(database: Path) -> None:
 
 
 def copy_sqlite(database: Path, copy: Path) -> None:
-    """Copy an SQLite file with its write-ahead log, completely or not at all, while others write.
+    """Copy an SQLite file with its write-ahead log, completely or not at all, while other processes
+    write to it.
 
     Raises:
         Unavailable: one of the files cannot be read or written.

@@ -14,9 +14,10 @@ _INCREMENTAL = 2
 
 
 def give_back(connection: sa.Connection, most: int) -> None:
-    """Return at most ``pages`` free pages to the file system, in the caller's transaction.
+    """Return at most ``most`` free pages to the file system, in the caller's transaction.
 
-    The driver executes only the first step of a statement without columns, which frees one page.
+    Each statement frees one page, because the driver executes only the first step of a statement
+    without columns.
     """
     free = connection.exec_driver_sql("PRAGMA freelist_count").scalar_one()
     with closing(connection.connection.cursor()) as cursor:
@@ -29,8 +30,9 @@ def free_bytes(engine: sa.Engine) -> int:
 
 
 def shrink(engine: sa.Engine, *, whole: bool) -> int:
-    """Return all free pages to the file system; return their bytes. With ``whole``, rewrite an old
-    file.
+    """Give all free pages back to the file system; return the number of freed bytes.
+
+    With ``whole``, rewrite an old file.
     """
     before = free_bytes(engine)
     if _number(engine, "auto_vacuum") != _INCREMENTAL:

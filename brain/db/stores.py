@@ -49,12 +49,16 @@ class SqlTransaction:
 
     @property
     def telemetry(self) -> SqlTelemetry:
-        """Return the samples; on PostgreSQL several transactions may write them at once."""
+        """Return the samples; on PostgreSQL several transactions may write samples at the same
+        time.
+        """
         return SqlTelemetry(self._connection, self._samples)
 
     @property
     def uses(self) -> SqlTokenUses:
-        """Return the last uses of tokens; their writers, like those of samples, take no turns."""
+        """Return the last uses of tokens; their writers, like those of samples, do not wait for
+        each other.
+        """
         return SqlTokenUses(self._connection)
 
     @property
@@ -139,7 +143,7 @@ class SqlStores:
             yield SqlTransaction(connection, read_only=read_only)
 
     def size_bytes(self) -> int:
-        """Return the bytes of the database's files, including its write-ahead log."""
+        """Return the size of the database's files in bytes, including the write-ahead log."""
         if self._sqlite:
             file = sqlite_file(self._engine.url)
             files = (file, file.with_name(f"{file.name}-wal"))
@@ -149,12 +153,14 @@ class SqlStores:
             return int(connection.execute(sa.select(size)).scalar_one())
 
     def free_bytes(self) -> int:
-        """Return the bytes of free pages in an SQLite file; PostgreSQL manages its own."""
+        """Return the size of the free pages of an SQLite file in bytes; PostgreSQL manages its own
+        pages.
+        """
         return free_bytes(self._engine) if self._sqlite else 0
 
     def shrink(self, *, whole: bool) -> int:
-        """Return an SQLite file's free pages to the file system while others use it; return their
-        bytes.
+        """Give an SQLite file's free pages back to the file system while other processes use the
+        file; return the number of freed bytes.
 
         With ``whole``, a file from an earlier release, which kept free pages, is rewritten; this
         blocks other writers for a while.
@@ -162,7 +168,7 @@ class SqlStores:
         return shrink(self._engine, whole=whole) if self._sqlite else 0
 
     def close(self) -> None:
-        """Close all connections; one that a thread still uses, once it comes back."""
+        """Close all connections; a connection in use is closed once its thread returns it."""
         sa.event.listen(self._engine, "checkin", lambda _, record: record.invalidate())
         self._engine.dispose()
 

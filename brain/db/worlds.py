@@ -25,8 +25,8 @@ _LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
 class SqlWorlds:
     """``WorldStore``, one row per world and per replica.
 
-    ``known`` are the worlds of jobs that the transaction has read, ``placed`` the replicas that it
-    read ahead.
+    ``known`` are the worlds of jobs that the transaction has read; ``placed`` are the replicas that
+    it read ahead.
     """
 
     def __init__(

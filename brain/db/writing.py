@@ -1,4 +1,4 @@
-"""Samples into SQLite and PostgreSQL: many batches in one transaction, many rows in one statement.
+"""Writes samples to SQLite and PostgreSQL: many batches per transaction, many rows per statement.
 
 A writer locks the row of a source in ``sources`` before it compares samples, so that no other
 writer adds samples of that source meanwhile. A sample newer than all earlier ones of its source is
@@ -157,7 +157,7 @@ class _Writing:
 
 
 def add_all(connection: sa.Connection, batches: Sequence[SampleBatch]) -> list[Receipt]:
-    """Store the new samples of batches, in the batches' order; return one receipt each."""
+    """Store the new samples of batches, in the batches' order; return a receipt for each batch."""
     divided = [_by_source(batch.samples) for batch in batches]
     clocks = sources.clocks_of(connection, set().union(*divided))
     placed = [_placed(batch, mine, clocks) for batch, mine in zip(batches, divided, strict=True)]

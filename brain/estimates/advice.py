@@ -196,7 +196,7 @@ def _short(above: float) -> str:
 
 
 def notices(tx: Transaction, job: Job, settings: Settings, now: datetime) -> list[Notice]:
-    """Return the notices on the resources of a running job, most urgent first.
+    """Return the notices about the resources of a running job, most urgent first.
 
     The notices need no query beyond ``read_ahead``, because lists show them for every job.
     """

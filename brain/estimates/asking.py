@@ -62,7 +62,7 @@ def limited(document: JobDocument, question: EstimateQuestion, now: datetime) ->
 
 
 def market_of(settings: Settings, over: Mapping[str, float]) -> PriceList:
-    """Return the prices from the settings, with those of ``over`` in their place."""
+    """Return the prices from the settings; a price in ``over`` replaces the one in the settings."""
     return PriceList(
         prices=prices_of(settings.accelerator_prices) | dict(over), currency=settings.currency
     )

@@ -33,7 +33,8 @@ _SAVES = timedelta(hours=1)
 def restart(
     tx: Transaction, job: Job, situation: Situation, *, settings: Settings, now: datetime
 ) -> list[JobId]:
-    """Store a plan that restarts a job whose memory leaks, if that pays and no guard applies.
+    """Store a plan that restarts a job whose memory leaks, if the restart pays and no guard
+    applies.
 
     Another proposal that waits for approval is withdrawn, because the restart is more urgent. Only
     worlds of Brain's agents can end at a safe point; a member without an address has no such agent.

@@ -1,4 +1,4 @@
-"""Memory of a job's replicas: worlds that ran out of memory, and the time until a leak does so."""
+"""Memory of a job's replicas: worlds that ran out of it, and the time until a leak exhausts it."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from brain.typeset import duration
 
 
 def kills(worlds: Sequence[World], known: RoleUse, reserved_bytes: float) -> list[MemoryKill]:
-    """Return the new kills because memory ran out, oldest first."""
+    """Return a record of each new world that ran out of memory, oldest first."""
     newest = max((kill.epoch for kill in known.kills), default=0)
     return [
         MemoryKill(

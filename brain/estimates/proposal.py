@@ -52,11 +52,11 @@ def propose(
     now: datetime,
     room: Room = room,
 ) -> ScalePlan | None:
-    """Store the advice on the amounts of all roles of a job as one plan if it differs; return None
-    if it does not.
+    """Store the advice on the amounts of all roles of a job as one plan; return None if none is
+    due.
 
-    A plan needs every live replica to be reported with the job's amounts, so that a change needs no
-    restart. The last plan of amounts must not be too recent.
+    A plan is due if it is ``worthwhile`` and the last plan of amounts is not too recent. The job's
+    amounts must also be enforced for every live replica, so that a change needs no restart.
     """
     _, current = lifecycle.standing(tx.plans.of(job.id), job)
     if not enforced(tx, job.id, current) or _too_soon(tx, job, settings, now):
@@ -175,9 +175,9 @@ def wanted(
     """Return the amounts that each replica should reserve; amounts without a reservation stay
     unset.
 
-    Too small amounts are raised to the target. Too much memory is lowered to the high amount only,
-    because a replica that runs out of memory loses its job's work. No amount is lowered below
-    ``least``.
+    An amount that is too small is raised to the target. Memory that is too large is lowered only to
+    the high amount, because a replica that runs out of memory loses its job's work. No amount is
+    lowered below ``least``.
     """
     millis, memory = reserved.cpu_millis, reserved.memory_bytes
     if advice.cpu is not None and millis not in (0, UNSAID.cpu_millis):

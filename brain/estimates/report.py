@@ -214,7 +214,9 @@ def _space_line(role: str, name: str, space: SpaceAdvice) -> ResourceLine:
 
 
 def grade(amount: AmountAdvice) -> Grade:
-    """Return how well a reservation fits the advised and the used amount; OPEN without one."""
+    """Return how well a reservation fits the advised and the used amount; OPEN if nothing is
+    reserved.
+    """
     if amount.reserved <= 0:
         return Grade.OPEN
     if amount.reserved > _WASTEFUL * amount.target:

@@ -27,7 +27,7 @@ class Host:
 
 
 def hosts_of(world: World, replicas: Sequence[Replica] = ()) -> Mapping[NodeName, Host | None]:
-    """Return the replicas on each node; None if they are of several roles."""
+    """Return the replicas on each node; None if the node's replicas have several roles."""
     members = Counter(member.node for member in world.members)
     found: dict[NodeName, Host | None] = {
         node: Host(WORKER, number) for node, number in members.items()
@@ -59,7 +59,9 @@ class Part:
 
     @property
     def memory_bytes(self) -> float:
-        """Return the memory of control groups if known: resident sets repeat shared pages."""
+        """Return the memory of control groups if known, because resident sets count shared pages
+        repeatedly.
+        """
         if self.own is not None:
             return float(self.own.memory_bytes)
         group = self.reading.replica_memory_bytes
@@ -119,7 +121,7 @@ def _refused_space(reading: HostSample) -> Refusal | None:
 
 
 def strangers(readings: Sequence[HostSample], roles: Mapping[int, str]) -> Iterator[Refusal]:
-    """Yield the readings of replicas that are not in the world (yet, or any more)."""
+    """Yield a refusal for each reading of a replica that is not in the world (yet, or any more)."""
     for reading in readings:
         for own in reading.replica_readings:
             if own.replica not in roles:
@@ -128,13 +130,13 @@ def strangers(readings: Sequence[HostSample], roles: Mapping[int, str]) -> Itera
 
 
 def late(readings: Sequence[HostSample]) -> Iterator[Refusal]:
-    """Yield the readings that arrived after newer ones of the job were used."""
+    """Yield a refusal for each reading that arrived after newer readings of the job were used."""
     for reading in readings:
         yield Refusal("late", f"a reading of {reading.node} came after newer ones were counted")
 
 
 def restarts(readings: Sequence[HostSample]) -> Iterator[Refusal]:
-    """Yield the readings in which the collector replaced a restarted counter by 0."""
+    """Yield a refusal for each reading in which the collector set a restarted counter to 0."""
     for reading in readings:
         for why in reading.unavailable:
             if why.endswith(BEGAN_ANEW):
@@ -181,8 +183,8 @@ def role_use(
         parts: The readings, at least one.
         busiest: True to count only each instant's busiest part.
         mingled: True if replicas of other roles share the nodes.
-        quota_millis: CPU that each replica reserved at all readings; None: unknown, so that the
-            share of stopped periods may be that of another quota.
+        quota_millis: CPU that each replica reserved at all readings; None if unknown; the share of
+            stopped periods may then belong to another quota.
     """
     instants: dict[float, list[Part]] = defaultdict(list)
     for part in parts:

@@ -172,7 +172,7 @@ def _keep(tx: Transaction, job: Job, used: Used, now: datetime) -> None:
 
 
 def inherited(tx: Transaction, job: Job) -> Used:
-    """Return the use of the newest runs of the same script, by role, as a beginning."""
+    """Return the use of the newest runs of the same script, by role, as a start for a new run."""
     runs = tx.fits.get(job.id, RUNS)
     roles: dict[str, RoleUse] = {}
     for run in wire.decode(runs.parameters, list[EarlierRun]) if runs else ():
@@ -185,7 +185,9 @@ def inherited(tx: Transaction, job: Job) -> Used:
 
 
 def with_kills(used: Used, size: Allocation, worlds: Sequence[World]) -> Used:
-    """Return ``used`` with each world that ran out of memory, for the role that failed first."""
+    """Return ``used`` with a kill for each world that ran out of memory, in the role that failed
+    first.
+    """
     for role, amounts in size.amounts.items():
         known = used.role(role) or RoleUse(role=role)
         mine = [world for world in worlds if _failed(world) == role]

@@ -84,7 +84,7 @@ class MemoryStores:
 
     @contextmanager
     def transaction(self, *, read_only: bool = False) -> Iterator[MemoryTransaction]:
-        """Open a transaction; a read-only one leaves nothing behind."""
+        """Open a transaction; a read-only transaction changes nothing."""
         if not self._turn.acquire(timeout=self._patience_seconds):
             raise Unavailable(
                 f"another transaction has been open for {self._patience_seconds:g} s; "

@@ -14,7 +14,7 @@ from brain.types.resources import PoolName
 
 
 class MemoryJobs:
-    """``JobStore`` on a dictionary by id, beside that of fits."""
+    """``JobStore`` on a dictionary by id; ``fitted`` reads the dictionary of fits."""
 
     def __init__(self, rows: Rows[str, Job], fits: Rows[tuple[JobId, str], StoredFit]) -> None:
         self._rows, self._fits = rows, fits
@@ -85,7 +85,7 @@ class MemoryJobs:
 
 
 class MemoryPlans:
-    """``PlanStore`` on a dictionary by job, of those by generation."""
+    """``PlanStore`` on a dictionary by job, which holds dictionaries by generation."""
 
     def __init__(
         self,

@@ -8,10 +8,10 @@ V = TypeVar("V")
 
 
 class Rows(MutableMapping[K, V]):
-    """A dictionary of changes over ``committed`` rows, to which ``commit`` moves them.
+    """A dictionary of changes over ``committed`` rows; ``commit`` moves the changes to these rows.
 
-    A transaction costs what it changes, however large the table is. No other transaction may read
-    ``committed`` meanwhile; transactions take turns.
+    The cost of a transaction depends on its changes, not on the size of the table. No other
+    transaction may read ``committed`` meanwhile; transactions take turns.
     """
 
     __slots__ = ("_committed", "_gone", "_length", "_new")

@@ -34,7 +34,9 @@ MeanKey = tuple[JobId, str, datetime]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The counts and the clock of one source, kept after its samples retired to detect gaps."""
+    """The counts and the clock of one source, which detect gaps even after its samples were
+    retired.
+    """
 
     highest: int = -1
     stored: int = 0

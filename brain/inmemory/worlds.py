@@ -18,7 +18,7 @@ LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MemoryWorlds:
-    """``WorldStore`` on dictionaries by job, of those by epoch and (role, id)."""
+    """``WorldStore`` on dictionaries by job, which hold dictionaries by epoch or (role, id)."""
 
     def __init__(
         self,

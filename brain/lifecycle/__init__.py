@@ -2,7 +2,7 @@
 
 This package is pure and does no I/O.
 
-Every function takes a transaction and frozen values, and changes states by the tables of
+Every function takes a transaction and frozen values, and changes states according to the tables of
 ``brain.types``. In the same transaction it writes an event and, if a person or program acted, an
 audit entry. It returns the stored value. ``brain.cycle`` and the routes call these functions, so
 each rule exists once.

@@ -1,6 +1,4 @@
-"""The advise-only state of a job, in which a person must approve each plan until a person ends
-it.
-"""
+"""The advise-only state of a job: until a person ends it, a person must approve each plan."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta

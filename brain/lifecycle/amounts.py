@@ -45,7 +45,7 @@ _HEARD = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaUse:
-    """Resource use of the replica of a job that uses most; a field is None if not measured."""
+    """Resource use of the busiest replica of a job; a field is None if it was not measured."""
 
     #: The most memory, in bytes.
     memory_bytes: float | None = None
@@ -80,7 +80,7 @@ def propose_amounts(
 
 
 def recent_use(tx: Transaction, job: Job, now: datetime, role: str = WORKER) -> ReplicaUse:
-    """Return the use, in the last minute, of the replica of a role that used most."""
+    """Return the use of the busiest replica of a role in the last minute."""
     world = tx.worlds.latest(job.id)
     begun = now - RECENT if world is None else max(world.formed_at, now - RECENT)
     return use_in(tx.telemetry.hosts(job.id, since=begun), world, role)
@@ -95,7 +95,7 @@ def fell_short(
     The throughput is measured from the time when the plan was applied, because a plan of amounts
     forms no world. The result is Undetermined until use and throughput were measured for long
     enough, unless a world ran out of memory. A plan that lowers amounts is not undone because of
-    memory that it kept or raised, because that would only delay the next raise.
+    memory that it kept or raised: undoing it would only delay the next raise.
     """
     applied = plan.updated_at
     if out := ran_out(tx, plan):
@@ -130,8 +130,8 @@ def ran_out(tx: Transaction, plan: ScalePlan) -> str:
 
 
 def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:
-    """Return a phrase on the amounts of ``reserved`` that the use before or after the plan exceeds;
-    empty if none.
+    """Return a phrase about the amounts of ``reserved`` that the use before or after the plan
+    exceeds; empty if there are none.
     """
     said = []
     used, most = after.memory_bytes, reserved.memory_bytes

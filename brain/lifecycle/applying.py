@@ -77,9 +77,9 @@ def _give_up(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> Scale
 
 
 def lapse(tx: Transaction, plan: ScalePlan, *, now: datetime, room: Room) -> None:
-    """End advice or a rollback of amounts that could not begin in time and that only the policy
-    approved; end such a restart even if a person approved it.
+    """End an approved plan that could not begin in time, if only the policy approved it.
 
+    This applies to advice and to rollbacks of amounts. A restart ends even if a person approved it.
     By then the measurements behind the advice are old, and while the advice waits, Brain decides
     nothing else about the job.
     """

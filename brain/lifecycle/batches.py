@@ -40,8 +40,8 @@ def rebatch(
 ) -> bool:
     """If a size fell short, request a better batch size for it; return True if one was requested.
 
-    A size is compared at its best batch size, and its first batch size was chosen before the size
-    was measured.
+    A size must be compared at its best batch size, but its first batch size was chosen before the
+    size was measured.
     """
     if sight.model is None or not job.document.tunes or plan.kind is not PlanKind.RESIZE:
         return False

@@ -141,7 +141,7 @@ class Ledger:
         return self._held.get(job, {})
 
     def note(self, holding: Holding) -> None:
-        """Replace a job's earlier holding by ``holding``."""
+        """Replace a job's earlier holding with ``holding``."""
         self.drop(holding.job)
         held = {one.group: (one.each, self._hold(one, holding.chosen)) for one in holding.shares}
         self._shares[holding.job] = held
@@ -371,7 +371,9 @@ def largest(tx: Transaction, job: Job) -> int | None:
 
 
 def largest_cpus(tx: Transaction, job: Job) -> float:
-    """Return the processors of the largest usable node of a job's pool; 0 if the pool has none."""
+    """Return the number of processors of the largest usable node of a job's pool; 0 if there is
+    none.
+    """
     nodes = tx.nodes.of(job.pool)
     return max((node.capacity.cpu_millis for node in nodes if node.schedulable), default=0) / 1000
 

@@ -77,8 +77,8 @@ def _ratios(tx: Transaction, job: Job) -> Mapping[str, float]:
 def inherit(tx: Transaction, job: Job, now: datetime) -> None:
     """Store, with a job, the measurements and the amount of work of the newest runs of its script.
 
-    Measurements also come from runs that still run; the amount of work comes only from runs that
-    succeeded.
+    Measurements also come from runs that have not ended; the amount of work comes only from runs
+    that succeeded.
     """
     mine = script_of(job.document, job.owner)
     measured, ended = list[EarlierRun](), list[Finished]()

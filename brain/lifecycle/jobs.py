@@ -135,7 +135,8 @@ def admit(
     Args:
         barred: Returns why a job may not start with a number of replicas, although they fit.
         first: Gets a job, the number of replicas that its owner set, and the number that fits.
-            Returns the number to start with; None means the owner's, else the smallest.
+            Returns the number to start with; None means the owner's number; if the owner set none,
+            the smallest.
         nodes: Returns the nodes for that number of replicas.
         begun: Called with each job that starts, so that ``room`` can keep count.
 

@@ -129,7 +129,7 @@ class ThroughputObserved:
 
 
 def look(tx: Transaction, job: Job, *, settings: Settings, now: datetime) -> ThroughputObserved:
-    """Return the known throughput of a job. This stores nothing; ``remember`` does."""
+    """Return the known throughput of a job without storing it; ``remember`` stores it."""
     world = tx.worlds.latest(job.id)
     if world is None:
         return ThroughputObserved(world=None, present=Undetermined("no world has formed yet"))

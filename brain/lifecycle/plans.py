@@ -1,4 +1,4 @@
-"""Transitions of plans: proposal, approval, begin, application, verdict, undoing.
+"""Transitions of plans: proposal, approval, start, application, verdict, undoing.
 
 Every function takes the plan that was read and returns the plan that was stored. If a plan is
 abandoned after it has begun, a plan of kind RESTORE with the present target follows, so generations
@@ -51,10 +51,10 @@ def propose(
     after: tuple[tuple[JobId, int], ...] = (),
     room: Room = room,
 ) -> ScalePlan:
-    """Store Brain's advice as a plan, and approve the plan if the policy may.
+    """Store Brain's advice as a plan, and approve the plan if the policy allows this.
 
-    ``after`` names the plans that free resources for this plan; it is approved only together with
-    them.
+    ``after`` names the plans that free resources for this plan. This plan is approved only together
+    with those plans.
 
     Raises:
         Conflict: another plan is active, or another Brain stored this generation first.
@@ -86,7 +86,7 @@ def stored(
     now: datetime,
     room: Room = room,
 ) -> ScalePlan:
-    """Store a plan of Brain, and approve and begin it if the policy may."""
+    """Store one of Brain's plans; approve and begin the plan if the policy allows this."""
     tx.plans.add(plan)
     told(tx, plan, plan.explanation.reason, now)
     return proceed(tx, job, plan, settings=settings, now=now, room=room)

@@ -52,7 +52,8 @@ def acted(
 def move_job(
     tx: Transaction, job: Job, to: JobState, reason: str, now: datetime, **changes: Any
 ) -> Job:
-    """Store ``job`` in state ``to``; a new state writes an event, a new reason alone does not.
+    """Store ``job`` in state ``to``; append an event if the state is new, not if only the reason
+    is.
 
     Nothing is stored if nothing changes, so that versions and ETags stay the same.
 

@@ -179,7 +179,7 @@ def rollback(
 
     Raises:
         VersionMismatch: the plan changed since ``version``.
-        Conflict: the plan does not stand, or the job ended.
+        Conflict: the plan is not in force or changed nothing, or the job ended.
     """
     _expect_version(plan, version)
     job = tx.jobs.get(plan.job)

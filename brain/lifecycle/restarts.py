@@ -64,8 +64,8 @@ def overtaken(tx: Transaction, plan: ScalePlan) -> str:
 def unfreed(
     tx: Transaction, plan: ScalePlan, sight: ThroughputObserved
 ) -> tuple[str, Point | Undetermined]:
-    """Return a phrase on the memory that a restart did not free (empty: it freed enough), and the
-    throughput. The result is Undetermined until memory was read often enough.
+    """Return a phrase about the memory that a restart did not free (empty: it freed enough), and
+    the throughput. The result is Undetermined until memory was read often enough.
     """
     world, applied = sight.world, plan.updated_at
     if world is None or world.epoch != plan.outcome.epoch:

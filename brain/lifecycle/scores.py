@@ -48,7 +48,8 @@ def score(
     settings: Settings,
     now: datetime,
 ) -> None:
-    """Score advice of the present world's size that was not followed, by the world's throughput.
+    """Score advice that was not followed, using the present world's throughput, if this world has
+    the advised size.
 
     A score changes neither a plan's state nor the present target.
 

@@ -31,7 +31,7 @@ def kept(
     settings: Settings,
     worths: Worths = SAME,
 ) -> bool:
-    """Return True if throughput is within the promised band or above it and, for a growth, gained
+    """Return True if throughput is within or above the promised band and, after a growth, has risen
     enough to pay for a restart.
 
     A growth has this second condition because the band of an unmeasured size is wide, and may

@@ -66,7 +66,7 @@ def came_to(tx: Transaction, run: Job) -> list[Finished]:
 def steps_made(
     seen: Sequence[Point], worlds: Sequence[World], *, first: float | None = None
 ) -> float:
-    """Return the optimizer steps of the script so far, with repeated steps counted once.
+    """Return the number of optimizer steps of the script so far, with repeated steps counted once.
 
     If Brain chooses the script's batch size, the result is in steps of its ``first`` batch size: a
     step with another batch size counts as ``gain_of`` such steps.
@@ -86,16 +86,16 @@ def gain_of(point: Point, first: float | None) -> float:
 
 
 def first_batch(job: Job) -> float | None:
-    """Return the batch size in which declared steps are counted if Brain chooses others; None if it
-    is fixed.
+    """Return the batch size in which declared steps are counted if Brain chooses other batch sizes;
+    None if the batch size is fixed.
     """
     batch = job.document.batch
     return float(batch.global_size) if job.document.tunes and batch.global_size else None
 
 
 def examples_made(seen: Sequence[Point], worlds: Sequence[World]) -> float | None:
-    """Return the examples of the run so far, with repeated ones counted once; None if a batch size
-    is unknown.
+    """Return the number of examples of the run so far, with repeated examples counted once; None if
+    a batch size is unknown.
     """
     batches = {point.epoch: point.examples_per_step for point in seen}
     if not seen or not all(batches.values()):
@@ -117,9 +117,9 @@ def still_to_come(
     """Return the training time left at the present pace.
 
     If no earlier run tested a declaration of this script, the result is the shorter of two times:
-    that by the declaration, and that by earlier runs (or else the job's age). In a shared pool the
-    declaration is used instead of the job's age, because a job that declares too much only waits
-    behind others.
+    one that follows from the declaration, and one from earlier runs (or else from the job's age).
+    In a shared pool the declaration is used instead of the job's age, because a job that declares
+    too much only waits behind others.
     """
     by_age = remaining(done=0, declared=None, work_per_second=0, elapsed_seconds=elapsed)
     said, present = promised_work(job, past), sight.present
@@ -176,11 +176,12 @@ def still_to_come(
 
 def whole(job: Job, like: Point, past: Sequence[Finished]) -> float | None:
     """Return the work of a job that has not begun, in examples of its first batch size if Brain
-    chooses others; None if unknown.
+    chooses other sizes; None if unknown.
 
     Args:
         job: The job.
-        like: A point of an earlier run of its script, at whose batch work is counted.
+        like: A point of an earlier run of the job's script; work is counted at this point's batch
+            size.
         past: As in ``still_to_come``.
     """
     begins = replace(like, last_step=0)
@@ -289,12 +290,12 @@ def check_limits(document: JobDocument, settings: Settings, now: datetime) -> No
 
 
 def accelerators(each: Resources) -> float:
-    """Return the accelerators of a replica, or its cores if it reserves none."""
+    """Return the number of accelerators of a replica, or of its cores if it reserves none."""
     return float(each.gpus) if each.gpus else max(each.cpu_millis, 1) / 1000
 
 
 def accelerators_of(job: Job) -> float:
-    """Return the accelerators of a replica of a job: the mean, if roles reserve different
+    """Return the number of accelerators of a job's replica: the mean, if roles reserve different
     amounts.
     """
     return accelerators(job.sized(job.document.replicas.first).each)

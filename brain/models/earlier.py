@@ -176,7 +176,7 @@ def earlier_run(job: str, name: str, points: Sequence[Point], first: float | Non
         job: The id of the run.
         name: The name of the run.
         points: Points of all its worlds, oldest first; not empty.
-        first: First batch in examples, against which others are judged, as in ``work_done``.
+        first: First batch size in examples, with which others are compared, as in ``work_done``.
     """
     noises = noises_of(points, first)
     return EarlierRun(

@@ -42,11 +42,11 @@ def noise_scale(square: float, variance: float, batch: float) -> float:
 
     Args:
         square: Squared norm of the mean gradient.
-        variance: Summed variance of gradients of ``batch`` examples around it.
+        variance: Summed variance, around this mean, of gradients of ``batch`` examples.
         batch: Examples behind each of those gradients.
 
     Raises:
-        Undetermined: no signal stands out of the noise, or a value is not positive and finite.
+        Undetermined: no signal stands out from the noise, or a value is not positive and finite.
 
     >>> noise_scale(square=2.0, variance=8.0, batch=32)
     128.0
@@ -208,8 +208,8 @@ class GradientSums:
         """Return the noise scale; raise ``Undetermined`` if it is too uncertain.
 
         Raises:
-            Undetermined: nothing was measured, or no mean gradient stands out of the noise; more
-                sampled steps would settle it.
+            Undetermined: nothing was measured, or no mean gradient stands out from the noise; more
+                sampled steps are needed.
         """
         weight = self.first[0]
         if weight <= 0:

@@ -122,7 +122,8 @@ def measure(
         samples: Samples of one job and one epoch, in any order and phase.
         minimum_steps: Optimizer steps that every rank must have made.
         spread_limit: Largest relative standard error of the median that still counts.
-        independent: True if workers do separate work by design, so that the examples of all count.
+        independent: True if workers do separate work by design, so that the examples of all workers
+            count.
 
     Raises:
         Undetermined: there are too few steps or ranks, or they scatter too much; the

@@ -49,9 +49,9 @@ def foretell(
 def foresee(runs: Sequence[EarlierRun], terms: SpeedTerms | None = None) -> JobModel | None:
     """Fit a model of a run that has not begun, from earlier runs of its script, newest first.
 
-    The model assumes that the run is like the newest of ``runs`` that resembles another one, or
-    else like the newest. The gradient noise is that of the runs' beginnings. None if no run was
-    measured.
+    The model assumes that the run is like the newest of ``runs`` that resembles other runs; if none
+    does, like the newest one. The gradient noise is that of the runs' beginnings. None if no run
+    was measured.
     """
     found = [_as(run, [one for one in runs if one is not run], terms) for run in runs[:1]]
     if found and len(runs) > _FEW and (found[0] is None or found[0].inherited.refused):

@@ -1,6 +1,6 @@
 """The model of one job: its throughput at any size, with uncertainty and evidence.
 
-``fit`` makes a ``JobModel`` of the points of the job's worlds (``fitting.Point``); the loop, the
+``fit`` makes a ``JobModel`` from the points of the job's worlds (``fitting.Point``); the loop, the
 allocator, estimates and the simulator use no other model. ``fit`` is a pure function of its
 arguments, so a restarted Brain makes the same decisions. Its results are cached.
 
@@ -185,7 +185,8 @@ class JobModel:
         it is the first batch size.
 
         Raises:
-            Undetermined: as ``predict``, or no batch was seen, or none can be spread.
+            Undetermined: as in ``predict``, or no batch size was seen, or none can be spread over
+                the replicas.
         """
         refusal = self._refusal(size)
         if refusal is not None:

@@ -99,8 +99,10 @@ def micro_batches(copies: int, like: Configuration, seen: Sequence[Configuration
 
 
 def largest_local(points: Sequence[Point], terms: SpeedTerms, kind: str | None = None) -> float:
-    """Return the most examples of a micro-batch on a kind of accelerator (None: the newest
-    point's): the declared number, else the most that a worker has processed.
+    """Return the most examples of a micro-batch on a kind of accelerator; None means the newest
+    point's kind.
+
+    The result is the declared number, else the most that a worker has processed.
     """
     on = points[-1].accelerator if kind is None else kind
     declared = dict(terms.largest_local_on).get(on, terms.largest_local)
@@ -121,8 +123,8 @@ def unspread(replicas: int, batches: Batches, terms: SpeedTerms) -> Undetermined
 
 
 def like(one: Configuration, other: Configuration) -> bool:
-    """Return True if two configurations of one size have nearly equal batch sizes and equally many
-    micro-batches.
+    """Return True if two configurations of one size have nearly equal batch sizes and the same
+    number of micro-batches.
     """
     near = abs(one.batch / other.batch - 1) <= _SAME
     return near and one.accumulation == other.accumulation

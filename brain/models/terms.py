@@ -38,7 +38,7 @@ class Batching(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedTerms:
-    """What the owner declared, as far as speed depends on it."""
+    """The owner's declarations on which speed depends."""
 
     processes_per_replica: int = 1
     #: Processes that together hold one copy of the network: tensor times pipeline parallelism.

@@ -52,11 +52,11 @@ def choose_batch(
     request is not fulfilled yet.
 
     Args:
-        situation: The job's situation; ``present`` was measured since ``standing`` was asked for.
-        standing: The batch that the job is asked to take now.
-        trying_seconds: Seconds for which that batch has been a trial, which has an end; None: no
-            trial.
-        shared: True if the job shares its pool, in which Brain tries another size rather than a
+        situation: The job's situation; ``present`` was measured after ``standing`` was requested.
+        standing: The batch size that Brain requests now.
+        trying_seconds: Seconds for which that batch size has been on trial; None if it is not on
+            trial, because only trials end.
+        shared: True if the job shares its pool. Brain then tries another size rather than a
             micro-batch, because a growth costs less than a trial of minutes at each size.
     """
     model, present = situation.model, situation.present
@@ -123,7 +123,7 @@ def _reason(model: JobModel, wish: BatchWish, won: float) -> str:
 
 
 def brought(wish: BatchWish, replicas: int) -> str:
-    """Return a phrase on the batch size that another job size includes."""
+    """Return a phrase about the batch size that another job size includes."""
     size = f"{wish.global_size} examples a step with {count(replicas, 'replica')}"
     return (
         f"{size}; the script multiplies the learning rate of its first batch by "

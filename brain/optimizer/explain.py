@@ -26,8 +26,9 @@ _SHOWN = 100
 def recommend(
     situation: Situation, policy: Policy = SINGLE_JOB, *, at: Size | None = None
 ) -> Recommendation:
-    """Let ``policy`` decide about one job, and explain the decision; ``at`` is the size with its
-    nodes, if they were chosen, too.
+    """Let ``policy`` decide about one job, and explain the decision.
+
+    ``at`` is the size together with its nodes, if the nodes were chosen.
     """
     choice = policy.choose(situation)
     promised = _promise(situation, choice.replicas)

@@ -252,8 +252,8 @@ def dwelling(situation: Situation) -> Hold | None:
     """Hold a job that changed recently, because each change must be measured separately and pay for
     its restart.
 
-    For a job that is optimised alone, the time doubles with each further change within the hour. If
-    a growth kept its promise, the job may grow again sooner (``climbs``).
+    For a job that is optimised alone, the time on hold doubles with each further change within the
+    hour. If a growth kept its promise, the job may grow again sooner (``climbs``).
     """
     since = situation.since_change_seconds
     dwell = dwell_seconds(situation)

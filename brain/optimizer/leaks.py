@@ -57,8 +57,8 @@ def choose_restart(leak: Leak) -> RestartChoice:
         crash = save / 2 + heal,    planned = restart T / (T - left),    T = age + left
 
     If Brain may act, it therefore waits until memory lasts only for two more saves and the restart,
-    by the low end of the band. If a person has to approve, Brain proposes the restart as soon as it
-    would pay at that later time.
+    according to the low end of the band. If a person has to approve, Brain does not wait: it
+    proposes the restart if a restart at that later time would pay.
 
     >>> leak = Leak(left=Band(value=600, low=500, high=700), age_seconds=3000, save_seconds=300,
     ...     saved_seconds=10, restart_seconds=10, heal_seconds=20, keeps_work=False,

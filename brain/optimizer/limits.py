@@ -30,7 +30,7 @@ def within_limits(situation: Situation) -> Situation:
 
 
 def within_limits_beside_others(situation: Situation) -> Situation:
-    """Apply ``within_limits`` in a pool, where a limit that no size keeps causes no change.
+    """Apply ``within_limits`` in a pool; a limit that no size can keep causes no change there.
 
     The other limit still applies.
     """

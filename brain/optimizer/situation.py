@@ -240,7 +240,7 @@ class Situation:
         return replace(self.current, replicas=replicas, roles=roles).reserving(PS, amounts)
 
     def useful(self, replicas: int) -> float:
-        """Return the predicted goodput at a size: examples/s, weighted by their value.
+        """Return the predicted goodput at a size: examples/s, weighted by the value of an example.
 
         Raises:
             Undetermined: as ``predict``.
@@ -256,8 +256,8 @@ class Situation:
             return None
 
     def overflows(self, replicas: int) -> str | None:
-        """Return why a worker might not fit its device at a size: each of fewer workers holds more
-        state.
+        """Return why a worker might not fit its device at a size: fewer workers hold more state
+        each.
         """
         if replicas >= self.replicas:
             return None

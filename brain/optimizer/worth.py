@@ -68,7 +68,7 @@ def _optimism(situation: Situation) -> float:
 
 
 def free_trial(situation: Situation, others: Iterable[int]) -> str | None:
-    """Return a phrase on a free trial that could change the decision; None if there is none."""
+    """Return a phrase about a free trial that could change the decision; None if there is none."""
     found = blocking_trial(situation, others)
     if found is None:
         return None

@@ -1,8 +1,8 @@
 """Decisions about all jobs of a pool together.
 
-    rounds      the spine: reads members from the stores, divides, keeps the plans
+    rounds      the spine: reads members from the stores, divides, stores the plans
     division    the grant of each job in one round, the changes allowed now, and reasons
-    allocator accelerators divided by their prices; knows curves and nodes, but no jobs of Brain
+    allocator   accelerators divided by their prices; knows curves and nodes, but no jobs of Brain
 
 This module exports nothing: callers import each subpackage by its own name.
 """

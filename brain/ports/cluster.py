@@ -23,7 +23,8 @@ class LeaseStore(Protocol):
         lease.
 
         The lease's ``term`` increases whenever the holder changes. A lease also counts as expired
-        if it ends more than twice as far ahead as ``until``, because the clock was then set back.
+        if it ends more than twice as far ahead as ``until``, because this shows that the clock was
+        set back.
         """
         ...
 

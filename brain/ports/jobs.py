@@ -23,7 +23,7 @@ class JobStore(Protocol):
 
     def get(self, job: str, project: str = "default") -> Job:
         """Return the job with this id. If there is none, return the project's unfinished job with
-        this name, else its newest one.
+        this name, else the project's newest job with it.
 
         Raises:
             UnknownJob: no job has this id or name.

@@ -158,7 +158,7 @@ async def sign_in(request: Request, here: Here, body: OpenBody) -> Response:
 
 @router.post("/sign-out", status_code=204, responses=problems())
 def sign_out(request: Request, here: Here, who: Who) -> Response:
-    """End this session; an administrator revokes other tokens."""
+    """End this session; only an administrator can revoke other tokens."""
     secret = request.cookies.get(auth.COOKIE)
     with here.stores.transaction() as tx:
         token = tx.access.token(auth.sha256(secret)) if secret else None

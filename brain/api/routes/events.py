@@ -35,7 +35,7 @@ async def stream(
     last_event_id: Annotated[str | None, Header()] = None,
     accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> StreamingResponse:
-    """Stream everything that happens as server-sent events; ``Last-Event-ID`` resumes.
+    """Stream all events as server-sent events; ``Last-Event-ID`` resumes an interrupted stream.
 
     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples, ``event: jobs`` has
     the changed fields of rows of the list of jobs, and ``event: changed`` names other lists that

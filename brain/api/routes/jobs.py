@@ -112,8 +112,8 @@ async def submit(
     """Start a job from its document. Values of ``environment`` are stored encrypted; answers show
     only their names.
 
-    In a cluster's pool, the pool's scaler creates an ElasticJob from the document; an error quotes
-    the reason for which the cluster refuses it.
+    In a cluster's pool, the pool's scaler creates an ElasticJob from the document; if the cluster
+    refuses the object, the error quotes the cluster's reason.
     """
     document = wire.job_document(json_body(act.body))
     chosen = await run_in_threadpool(_pool, here, pool)
@@ -303,8 +303,8 @@ def job(about: AboutJob) -> Response:
 
 @router.get("/jobs/{job}/report", response_model=JobReport, responses=problems(errors.UnknownJob))
 def report(about: AboutJob) -> Response:
-    """Return the amounts that each replica reserves, uses and should reserve, and a document with
-    these amounts.
+    """Return the amounts that each replica reserves, uses and should reserve, and the document to
+    submit next time, with the advised amounts.
     """
     here = about.here
     with here.stores.transaction(read_only=True) as tx:

@@ -1,5 +1,6 @@
-"""Workers' output: from ``replicas/<job>/<id>/output.log`` of the state directory, or, for a
-cluster's pool, as its scaler reads it there.
+"""Workers' output, read from ``replicas/<job>/<id>/output.log`` in the state directory.
+
+The output of a job in a cluster is read there by the scaler of the job's pool.
 """
 
 import asyncio

@@ -198,7 +198,7 @@ def rollback(generation: int, about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownJob),
 )
 def recommendation(about: AboutJob) -> Response:
-    """Return the latest decision about a job, a change or a hold; null before Brain's first
+    """Return the latest decision about a job (a change or a hold); null before Brain's first
     decision.
     """
     return about.read(lambda tx, job: tx.plans.decision(job.id))

@@ -1,8 +1,8 @@
 """``POST /api/v1/telemetry``: a 200 answer means that the accepted samples are committed.
 
-These requests are answered before FastAPI, so that even a batch of one sample costs little more
-than HTTP and the database. A batch never waits for decisions: telemetry has separate threads and a
-separate writer.
+These requests are answered before they reach FastAPI, so that even a batch of one sample costs
+little more than HTTP and the database. A batch never waits for decisions: telemetry has separate
+threads and a separate writer.
 """
 
 import asyncio
@@ -66,7 +66,8 @@ _LINES_OF_RECEIPT = b"".join(
 def take() -> None:
     """Store a batch; valid samples are committed, and invalid ones are returned with reasons.
 
-    JSON or NDJSON, plain or ``Content-Encoding`` gzip or zstd. Repeating a batch changes nothing.
+    The body is JSON or NDJSON, either plain or with ``Content-Encoding`` gzip or zstd. Repeating a
+    batch changes nothing.
     """
     raise AssertionError("``answer`` stands before this route, which only describes it")
 
@@ -120,7 +121,7 @@ class Direct:
         self._taken_bytes = 0
 
     def take(self, body: bytes, token: Token) -> None:
-        """Let a batch be stored, or refuse it."""
+        """Pass a batch to the writer, or refuse the batch."""
         here, sender = self._here, self._sender
         try:
             here.rates.take(sender.rate_key, sender.principal, now=here.monotonic())

@@ -37,7 +37,9 @@ def directory() -> Path | None:
 
 
 class Dashboard:
-    """Answers every path without a route: with a built file, or with the page for a navigation."""
+    """Answers every path without a route: with a built file, or, if a browser opens a page, with
+    the dashboard.
+    """
 
     def __init__(self, root: Path | None) -> None:
         self._root = root and root.resolve()

@@ -72,7 +72,7 @@ def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]
 
 
 def unenforced(replicas: Iterable[Replica]) -> Iterator[tuple[str, str]]:
-    """Yield the amounts of live replicas that nothing enforces; each reason once."""
+    """Yield each reason why amounts of live replicas are not enforced."""
     live = [one for one in replicas if one.unenforced and one.state is not ReplicaState.EXITED]
     for reason in dict.fromkeys(one.unenforced for one in live):
         yield "NotEnforced", reason

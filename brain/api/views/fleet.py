@@ -37,7 +37,7 @@ _OF_STEP = frozenset({"data_wait_share", "exchange_wait_share"})
 def plans(
     tx: Transaction, plans: Iterable[ScalePlan], settings: Settings, now: datetime
 ) -> tuple[PlanView, ...]:
-    """Return plans with their jobs' names, their verdicts, and the reason why any cannot be
+    """Return plans with their jobs' names, their verdicts, and the reasons why some cannot be
     approved.
     """
     plans = tuple(plans)

@@ -1,4 +1,4 @@
-"""Recent measurements of one job: few reads of the stores, everything else computed."""
+"""Recent measurements of one job, computed from a few reads of the stores."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -111,7 +111,9 @@ class RecentMeasurements:
         return of_world(tx, job, world, settings=self._settings, now=self._now)[1]
 
     def share(self, metric: str) -> float | None:
-        """Return the mean of a share over the last minute; None if nothing was measured."""
+        """Return the mean of a metric that is a share, over the last minute; None if nothing was
+        measured.
+        """
         of_workers = metric == "data_wait_share"
         samples: Sequence[Sample] = self._recent if of_workers else self._hosts
         points = self._points(metric, samples, 1) if self.stepping else ()
@@ -131,8 +133,8 @@ class RecentMeasurements:
         return None if last is None else last.step_seconds_mean
 
     def step(self, before: Mapping[tuple[JobId, int], int]) -> int | None:
-        """Return the optimizer steps of the script so far: those of each world, without repeated
-        ones.
+        """Return the number of optimizer steps of the script so far, over all worlds, without
+        repeated steps.
 
         ``before`` has the steps of ended worlds, from ``TelemetryStore.last_steps``.
         """
@@ -148,7 +150,7 @@ class RecentMeasurements:
         return total
 
     def workers(self) -> tuple[WorkerView, ...]:
-        """Return the step time of each worker and of the other workers, by rank."""
+        """Return each worker's step time and its deviation from the workers' median, by rank."""
         ranks: defaultdict[int, list[ThroughputSample]] = defaultdict(list)
         for sample in self._recent:
             if sample.phase is Phase.TRAINING:

@@ -18,7 +18,8 @@ Sparkline = tuple[float | None, ...]
 
 
 class Sparklines:
-    """Sparklines of jobs with their time ranges, cached for a fraction of a point's width.
+    """Sparklines of jobs with their time ranges, cached for a fraction of the time that one point
+    covers.
 
     Sparklines are the largest part of a list's cost: each needs thousands of samples, and changes
     little.

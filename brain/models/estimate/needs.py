@@ -84,8 +84,8 @@ class Needs:
         return found
 
     def memory_bytes(self, seconds: float | None) -> Band | None:
-        """Return the memory that a replica should reserve for ``seconds`` of training, without runs
-        whose memory leaked.
+        """Return the memory that a replica should reserve for ``seconds`` of training; runs whose
+        memory leaked do not count.
         """
 
         def wanted(use: WorldUse) -> float:

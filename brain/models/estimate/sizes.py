@@ -76,7 +76,7 @@ def thinned(allowed: Iterable[int]) -> list[int]:
 
 
 def accelerators(document: JobDocument) -> float:
-    """Return the accelerators of a replica; if it reserves none, its processors, else its
+    """Return the number of accelerators of a replica, else of its processors, else of its
     processes.
     """
     each = document.allocation.each

@@ -93,8 +93,8 @@ class Forecast:
 
     @property
     def request_bytes(self) -> float:
-        """Return the bytes to reserve: a value between the forecasts by law and by line, plus
-        headroom.
+        """Return the bytes to reserve: a value between the forecasts of the law and of the line,
+        plus headroom.
         """
         if self.changed:
             return MARGIN * self.most_bytes

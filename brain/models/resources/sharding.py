@@ -1,4 +1,4 @@
-"""Device memory of a job whose workers divide state: each of fewer workers holds a larger part."""
+"""Device memory of a job whose workers divide state; fewer workers hold larger parts."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ from brain.models.resources.use import USABLE
 class ShardedMemory:
     """The highest device memory that workers used at each measured size.
 
-    Workers divide state ``S`` among them (FSDP, ZeRO). A worker of ``n`` holds ``S / n``, so a peak
-    of ``b`` bytes at ``n`` workers becomes ``b + S / n' - S / n`` at ``n' < n``. If ``S`` is
+    Workers divide state ``S`` among them (FSDP, ZeRO). Each of ``n`` workers holds ``S / n``, so a
+    peak of ``b`` bytes at ``n`` workers becomes ``b + S / n' - S / n`` at ``n' < n``. If ``S`` is
     unknown, all of the peak is assumed to be divided. A peak is never larger than a peak with fewer
     workers.
 

@@ -59,7 +59,8 @@ class QuotaStop:
 
     def excuses(self, limit_millis: float) -> bool:
         """Return True if this quota needs no raise because the last raise did not increase the use.
-        About a lower quota, this says nothing.
+
+        The last raise says nothing about a lower quota.
         """
         return self.in_vain and _TAKEN * limit_millis >= self.limit_millis
 
@@ -233,8 +234,10 @@ class RoleUse:
         return replace(self, stop=stop)
 
     def unresolved(self, now_seconds: float) -> str:
-        """Return why a person must check the memory if it ran out more often in a day than Brain
-        may raise it; else an empty text.
+        """Return why a person must check the memory; empty if no check is needed.
+
+        A check is needed if memory ran out more often in a day than Brain may raise the
+        reservation.
         """
         day = [
             kill

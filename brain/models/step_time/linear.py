@@ -114,9 +114,10 @@ def features(X: ArrayLike, reference: float) -> Floats:
 
         1, u, min(u, 3)^2 / 4, s, s L, i, i L, i ln(N / n), u s, u i
 
-    with ``u = ln(local batch / reference)``, never squared below -3, ``L`` the doublings of
-    replicas beyond two, ``s`` and ``i`` flags of an exchange within one node and over several.
-    Accumulation is not a feature, because the estimator gets the micro-step that synchronises.
+    with ``u = ln(local batch / reference)``, which is clipped to at least -3 before it is squared,
+    ``L`` the doublings of replicas beyond two, ``s`` and ``i`` flags of an exchange within one node
+    and over several. Accumulation is not a feature, because the estimator gets the micro-step that
+    synchronises.
 
     >>> features(np.array([[1.0, 1.0, 8.0, 1.0]]), reference=8.0).tolist()
     [[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]

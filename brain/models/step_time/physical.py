@@ -37,21 +37,21 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         T_total = (a - 1) T_c + T                                   with accumulation a
 
     for ``N`` replicas on ``n`` nodes with local batch ``m``; ``s`` is the logistic function and ``L
-    = log2(max(N, 2) / 2)``. Log step times err by Student's t with four degrees of freedom around
-    this and ``z`` has a Gaussian prior. The fit is the most probable ``z`` (Levenberg-Marquardt,
-    analytic derivatives, weights renewed each step: Lange, Little and Taylor, 1989); Laplace's
-    method gives its uncertainty. Form after Pollux (Qiao et al., OSDI 2021), with contention,
-    logarithmic growth and the parametrisation of models.md section 2.8.
+    = log2(max(N, 2) / 2)``. The errors of log step times follow Student's t with four degrees of
+    freedom, and ``z`` has a Gaussian prior. The fit is the most probable ``z``
+    (Levenberg-Marquardt, analytic derivatives, weights renewed each step: Lange, Little and Taylor,
+    1989); Laplace's method gives its uncertainty. Form after Pollux (Qiao et al., OSDI 2021), with
+    contention, logarithmic growth and the parametrisation of models.md section 2.8.
 
     Args:
         launch_seconds: Assumed seconds of launching a step's compute.
-        warm_start: Begin at the ``z`` of the previous ``fit``, as scikit-learn means it.
+        warm_start: Begin at the ``z`` of the previous ``fit``, as usual in scikit-learn.
 
     Attributes:
-        z_: The parameters; ``covariance_`` of them.
+        z_: The parameters; ``covariance_`` is their covariance.
         reference_: ``m_ref``, the local batch of the first row, kept by a warm start.
         bounds_hit_: Names of parameters that ended at a bound.
-        leave_one_out_: Error of each log step time had its row been left out, linearised.
+        leave_one_out_: Error of each log step time if its row had been left out, linearised.
 
     Raises:
         Undetermined: ``fit`` got no measurement.

@@ -33,7 +33,8 @@ class StepTimeTrial:
 def free_trials(current: Configuration, largest_local: float) -> list[Configuration]:
     """Return other micro-batch sizes at the same size and global batch size, which cost no restart.
 
-    The local batch halves while accumulation doubles, or the reverse while the device holds it.
+    The local batch halves while accumulation doubles, or the reverse, as long as the local batch
+    fits the device.
 
     >>> [(c.local_batch, c.accumulation) for c in free_trials(
     ...     Configuration(nodes=1, replicas=2, local_batch=32, accumulation=2), largest_local=64)]

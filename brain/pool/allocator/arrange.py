@@ -235,7 +235,7 @@ def swap(seating: Seating, budget: int = BUDGET) -> None:
     """Move jobs with a poor shape, or let them exchange nodes with another job, while total utility
     increases.
 
-    Jobs without their best shape come first in the order of the utility that they lose.
+    Jobs without their best shape are tried in the order of the utility that they lose, most first.
     """
     for _ in range(_ROUNDS):
         changed = False

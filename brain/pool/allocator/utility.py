@@ -75,10 +75,10 @@ def ranked(terms: UtilityInputs, weights: "Weights") -> Floats:
     pool serves short jobs first, one after another. In a pool with few jobs, jobs share the
     accelerators, because the last two jobs end sooner side by side than one after the other. The
     speed-up is divided by that of an even share. Otherwise a job that scales badly would wait until
-    many accelerators are free, which it can use least. A restart matters much for a job that will
-    end soon, and little for a long job. The length of a job that has just begun is unknown, so it
-    is not assumed to end soon. The power lies between maximum throughput (1), which starves long
-    jobs, and proportional fairness (0).
+    many accelerators are free, although it can use them least. A restart matters a lot for a job
+    that will end soon, and little for a long job. The length of a job that has just begun is
+    unknown, so it is not assumed to end soon. The power lies between maximum throughput (1), which
+    starves long jobs, and proportional fairness (0).
     """
     speed = _speed(terms, weights)
     unknown = np.isnan(terms.remaining_seconds)

@@ -62,7 +62,7 @@ class JobPlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolJob:
-    """One job at one moment, as far as the division needs it."""
+    """The data of one job at one moment that the division needs."""
 
     key: str
     #: Curves by type of accelerator, without types that the job may not use. Bounds, unit, ramp and

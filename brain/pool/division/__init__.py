@@ -1,11 +1,11 @@
 """One decision about all jobs of a pool, from their models to their grants and the reasons.
 
-    members     a job as one of those that share: its curves, its work so far, what holds it
-    market      nodes and members in the numbers that ``pool.allocator`` divides
+    members     a job that shares the pool: its curves, its work so far, the reason to hold it
+    market      nodes and members in the units that ``pool.allocator`` divides
     changes     one round: prices, grants, the changes allowed now, and their order
     words       grants as recommendations that a person can judge
 
-This package is pure and knows no stores: ``brain.pool.rounds`` reads them and keeps the plans.
+This package is pure and knows no stores: ``brain.pool.rounds`` reads them and stores the plans.
 """
 
 from brain.pool.division.changes import Change, Division, divide

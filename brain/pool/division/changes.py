@@ -162,8 +162,8 @@ def _least(member: PoolMember) -> PoolMember:
 
 
 def stoppable(members: Sequence[PoolMember], policy: PoolShares) -> frozenset[str]:
-    """Return the running jobs with lower priority than a waiting job whose owners allow Brain to
-    stop them.
+    """Return the running jobs that a waiting job of higher priority may stop, if their owners allow
+    it.
     """
     highest = highest_waiting(members, policy)
     if highest is None:

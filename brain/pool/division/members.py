@@ -32,7 +32,7 @@ _UNTENABLE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PoolMember:
-    """One job, as far as a round may know it."""
+    """The data of one job that a round may use."""
 
     job: Job
     #: What policies know of the job; None while the job waits to start.
@@ -134,8 +134,8 @@ def waiting(
         size: The standing size of a job that ran before.
         model: The model from earlier runs of the job's script; with one, the pool chooses the size.
         work: All of the job's work in the model's unit of goodput; None if unknown.
-        rooms: The job's replicas that fit the nodes of each kind.
-        speeds: Speeds of the pool's kinds, by what its jobs measured.
+        rooms: How many of the job's replicas fit each node, for each kind.
+        speeds: Speeds of the pool's kinds, as measured by its jobs.
     """
     if model is not None:
         sizes = _few(job.document.replicas.sizes())
@@ -191,8 +191,8 @@ def member(
         kinds: Kinds of accelerator that the job may be given, its present kind first.
         earlier: The job's worlds before the present one, from which its work so far is counted.
         hold: A reason to leave the job alone, used if no guard has a reason.
-        spread: The job's replicas that fit the nodes of its present kind.
-        speeds: Speeds of the pool's kinds, by what its jobs measured.
+        spread: How many of the job's replicas fit each node of its present kind.
+        speeds: Speeds of the pool's kinds, as measured by its jobs.
     """
     asked = [guard for guard in GUARDS if situation.slow is None or guard is not guards.straggling]
     hold = next((found for guard in asked if (found := guard(situation))), hold)

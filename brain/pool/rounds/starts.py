@@ -85,9 +85,9 @@ class Starts:
         owner's size.
 
         If earlier runs of the job's script are known, the pool's round has chosen the size. Else it
-        is the owner's size, if as much remains for each other queued job. Otherwise it is a share
-        of the idle accelerators, so that the job need not wait. Brain chooses a size only if it may
-        also change it.
+        is the owner's size, if the pool has room for as many replicas of each queued job. Otherwise
+        it is a share of the idle accelerators, so that the job need not wait. Brain chooses a size
+        only if it may also change it.
         """
         if not yields(job, self.settings):
             return None
@@ -125,8 +125,8 @@ class Starts:
     def nodes(self, job: Job, replicas: int) -> tuple[tuple[NodeName, int], ...]:
         """Return the nodes on which ``job`` begins; empty if its pool has one kind of accelerator.
 
-        They are of the kind that the round granted; else of the fastest kind that has room, by what
-        jobs of the pool measured, because idle accelerators cost nothing.
+        The nodes have the kind of accelerator that the round granted, or else the fastest kind that
+        has room, according to the pool's measurements: idle accelerators cost nothing.
         """
         rooms = self._rooms(job)
         fitting = [kind for kind, room in rooms.items() if sum(room.values()) >= replicas]
