@@ -196,7 +196,8 @@ def prices_of(text: str) -> dict[str, float]:
             found[kind.strip() or "*"] = math.nan
         if not 0 <= found[kind.strip() or "*"] < math.inf:
             raise BadInput(
-                f"price {part!r} is neither KIND=NUMBER nor a number of at least 0; write A100=2.5",
+                f"price {part!r} is neither KIND=NUMBER nor a number of at least 0; write "
+                "A100=2.5, for example",
                 field="accelerator_prices",
             )
     return found
@@ -218,7 +219,7 @@ def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
         except ValueError as bad:
             raise BadInput(
                 f"trusted_proxies {part!r} is not an address or network; write 10.0.0.7 or "
-                "10.0.0.0/8",
+                "10.0.0.0/8, for example",
                 field="trusted_proxies",
             ) from bad
         found.append(network)
@@ -230,8 +231,8 @@ def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
 
 #: Type of a setting -> the end of the error for a value of another type.
 _KINDS: dict[type, str] = {
-    int: "a whole number; write for example 4",
-    float: "a number; write for example 0.5",
+    int: "a whole number; write 4, for example",
+    float: "a number; write 0.5, for example",
 }
 
 
@@ -256,7 +257,7 @@ def _typed(key: str, value: Any, kind: type) -> Any:
 def _check_range(key: str, typed: Any, kind: type) -> None:
     if key == "port" and not 0 <= typed <= 65535:
         raise BadInput(
-            f"port {typed} is not a TCP port; give 0 (takes a free port) to 65535", field=key
+            f"port {typed} is not a TCP port; give 0 (picks a free port) to 65535", field=key
         )
     if key == "accelerator_prices":
         prices_of(typed)

@@ -285,8 +285,8 @@ def document(data: object, kind: type[T]) -> T:
 _LISTS = (tuple, list, frozenset, Sequence)
 #: Remedies for values of the wrong type.
 _WRITE: Mapping[Any, str] = {
-    int: "not a whole number; write for example 4",
-    float: "not a number; write for example 1.5",
+    int: "not a whole number; write 4, for example",
+    float: "not a number; write 1.5, for example",
     bool: "neither true nor false; write one of them without quotes",
     str: "not text; put it in quotes",
 }
@@ -317,11 +317,11 @@ def _no_value_of(data: object, kind: Any, path: str) -> BadInput | None:
     options = [one for one in get_args(kind) if one is not type(None)] or [kind]
     said = next((_WRITE[one] for one in options if one in _WRITE), None)
     if get_origin(kind) in _LISTS and not isinstance(data, list):
-        said = "not a list; write for example [a]"
+        said = "not a list; write [a], for example"
     if _values_of(kind) is not None:
-        said = "not a mapping; write for example {name: value}"
+        said = "not a mapping; write {name: value}, for example"
     if path.endswith("Bytes"):
-        said = f"not a number of bytes; write for example {4 << 30} for 4 GiB"
+        said = f"not a number of bytes; write {4 << 30} for 4 GiB, for example"
     if said is None and (inner := _dataclass_in(kind)) is not None:
         first = camel(fields(inner)[0].name)
         said = f"not a group of fields; write the fields below it, for example {first}"
@@ -349,7 +349,7 @@ def _refuse_shorthand(data: object) -> None:
             )
         case {"command": str(line)}:
             words = ", ".join(line.split())
-            raise BadInput(f"command is one text; write a list: [{words}]", field="command")
+            raise BadInput(f"command is one string; write a list: [{words}]", field="command")
     environment = data.get("environment")
     for name, value in environment.items() if isinstance(environment, Mapping) else ():
         if not isinstance(value, str | Mapping):

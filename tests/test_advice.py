@@ -199,7 +199,7 @@ def test_loaders_that_wait_for_storage_are_told_apart_from_those_that_lack_cpu(t
     assert found.cpu is not None
     assert found.cpu.target == 1000
     told = conditions(laptop, tmp_path)["Starved"]
-    assert "storage is too slow, and more CPU or replicas would wait, too" in told
+    assert "storage is too slow, and more CPU or more replicas would not help" in told
 
 
 def test_a_job_that_waits_for_storage_is_not_given_more_replicas():

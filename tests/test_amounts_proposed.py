@@ -169,7 +169,7 @@ def test_a_proposal_below_what_is_used_by_now_is_not_approved():
     given = {"by": "ada", "version": None, "settings": here.settings, "now": here.now}
     with (
         here.transaction() as (tx, _),
-        pytest.raises(Conflict, match="a replica uses by now; reject it"),
+        pytest.raises(Conflict, match="a replica uses now; reject the plan"),
     ):
         lifecycle.approve(tx, plan, **given)
 

@@ -125,7 +125,7 @@ def test_a_brain_elsewhere_keeps_its_database_from_being_restored(
             brain("backup", file, "--home", tmp_path / "home", option)
             busy = brain("restore", file, "--home", tmp_path / "new", option, "--overwrite")
     assert busy.returncode == 1
-    assert "a Brain is connected to" in busy.stderr
+    assert "a Brain process is connected to" in busy.stderr
 
 
 def test_what_was_there_before_a_restore_is_set_aside(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_backup_of_a_later_schema_or_another_database_is_refused_with_the_reme
         option = f"--database-url={postgresql.url(name)}"
         other = brain("restore", file, "--home", tmp_path / "new", option)
     assert other.returncode == 1
-    assert "holds a database of sqlite, and database_url names one of postgresql" in other.stderr
+    assert "holds a sqlite database, but database_url names a postgresql database" in other.stderr
     with tarfile.open(file) as tar:
         tar.extractall(tmp_path / "parts", filter="data")
     manifest = tmp_path / "parts" / "backup.json"
@@ -235,7 +235,7 @@ def test_a_backup_of_a_later_schema_or_another_database_is_refused_with_the_reme
     done = brain("restore", later, "--home", tmp_path / "new")
     assert done.returncode == 1
     assert "at revision 9999, which this version" in done.stderr
-    assert "or a later one, and restore with that" in done.stderr
+    assert "or a later version, and restore with it" in done.stderr
     assert not (tmp_path / "new" / "brain.db").exists()
 
 

@@ -34,8 +34,8 @@ def test_truth_is_read_from_words(given: Any, read: bool):
     ("name", "value", "said"),
     [
         ("allow_remote_submit", "perhaps", "neither true nor false"),
-        ("port", "many", "is not a whole number; write for example 4"),
-        ("tick_seconds", None, "is not a number; write for example 0.5"),
+        ("port", "many", "is not a whole number; write 4, for example"),
+        ("tick_seconds", None, "is not a number; write 0.5, for example"),
         ("policy_mode", "yolo", "choose one of off, shadow, approve, auto"),
         ("port", "65536", "port 65536 is not a TCP port; give 0"),
         ("port", -1, "port -1 is not a TCP port"),

@@ -78,8 +78,8 @@ def test_a_job_is_shrunk_no_further_than_its_sharded_state_surely_fits(told: str
         return
     assert here.size == 3
     assert here.why_not()[2] == (
-        "the state is sharded over the workers: at this size each may hold 23 GiB, and its device "
-        "has 24 GiB"
+        "the state is sharded over the workers: at this size each worker may hold up to 23 GiB, "
+        "but its device has only 24 GiB"
     )
 
 
@@ -93,7 +93,10 @@ def test_counted_state_that_does_not_fit_keeps_a_job_larger():
     here = Carded(40, counted=True)
     here.go_on(300)
     assert here.size == 2, "22 GiB, and 42 with one"
-    assert "sharded over the workers: at this size each may hold 42 GiB" in here.why_not()[1]
+    assert (
+        "sharded over the workers: at this size each worker may hold up to 42 GiB"
+        in here.why_not()[1]
+    )
 
 
 def test_a_part_of_unknown_size_counts_like_all_of_the_memory():

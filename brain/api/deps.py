@@ -260,8 +260,8 @@ class JobRequest:
         if not others:
             return "`brain jobs` lists the jobs"
         return (
-            f"{', '.join(others)} {('has' if len(others) == 1 else 'have')} a job of this name: "
-            f"set BRAIN_PROJECT={others[0]}, or add ?project={others[0]}"
+            f"among other projects, {', '.join(others)} {'has' if len(others) == 1 else 'have'} a "
+            f"job with this name: set BRAIN_PROJECT={others[0]}, or add ?project={others[0]}"
         )
 
     def read(self, act: Callable[[Transaction, Job], object], *, status: int = 200) -> Response:
@@ -352,7 +352,7 @@ def note_lost(here: Context, lost: Unavailable, request_id: str) -> None:
     """Mark the stores as lost in the service's health until a write succeeds again."""
     if not here.condition.is_degraded("database"):
         _log.warning("%s", lost.in_full, extra={"request_id": request_id})
-    here.condition.worsen("database", f"Brain accepts no samples now: {lost}")
+    here.condition.worsen("database", f"Brain cannot accept samples now: {lost}")
 
 
 def answer(value: object, *, status: int = 200, etag: str | None = None) -> Response:

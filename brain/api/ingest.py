@@ -234,7 +234,7 @@ def _impossible(sample: Sample) -> str | None:
         return f"steps {sample.steps} are more than {_LARGEST_COUNT}; split the window"
     for name, seconds in zip(_STEPS, _steps(sample), strict=True):
         if not _SHORTEST_STEP <= seconds <= _LONGEST_STEP:
-            return f"{name} {seconds:g} is not a possible time of a step; leave this window out"
+            return f"{name} {seconds:g} is not a possible step time; leave this window out"
     others = sample.data_wait_seconds, sample.examples_per_second or 0.0
     return (
         _beyond(("data_wait_seconds", "examples_per_second"), others, _LARGEST)
@@ -309,13 +309,12 @@ def _impossible_gradients(sample: ThroughputSample) -> str | None:
     for name, value in fields.items():
         if value < (0 if name.endswith("square") else 1):
             return (
-                f"{name} {value:g} is too small; leave all gns_ fields out of steps that "
-                "measured none"
+                f"{name} {value:g} is too small; leave out all gns_ fields if no gradient noise "
+                "was measured"
             )
         if value > _LARGEST_SQUARE:
             return (
-                f"{name} {value:g} is too large; leave all gns_ fields out of steps whose "
-                "training diverges"
+                f"{name} {value:g} is too large; leave out all gns_ fields while training diverges"
             )
     if fields["gns_small_batch"] >= fields["gns_big_batch"]:
         return (
@@ -374,6 +373,6 @@ def _check_whole(unzip: "zlib._Decompress | zstandard.ZstdDecompressionObj") -> 
     if unzip.unused_data:
         more = len(unzip.unused_data)
         raise EOFError(
-            f"{more} bytes follow the end of the first gzip member or zstd frame, and only one is "
-            "allowed"
+            f"{more} bytes follow the end of the first gzip member or zstd frame, but only one "
+            "member or frame is allowed"
         )

@@ -197,9 +197,9 @@ class BodyBudget:
             or self._senders[sender, telemetry] + count > self._parts[telemetry]
         ):
             raise Overloaded(
-                f"request bodies in memory reach body_budget_bytes {self._limit} "
-                "(telemetry gets half, everything else gets half, and one sender gets a "
-                "quarter of a half); send fewer requests at once, or have an administrator "
+                f"request bodies in memory reach body_budget_bytes {self._limit} (telemetry gets "
+                "half, everything else gets the other half, and one sender gets at most a "
+                "quarter of either half); send fewer requests at once, or have an administrator "
                 "raise body_budget_bytes",
                 limit="body_budget_bytes",
             )

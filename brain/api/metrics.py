@@ -16,9 +16,13 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.ticks = self._counter("ticks", "Decision turns of a pool", ["pool", "outcome"])
+        self.ticks = self._counter(
+            "ticks", "Times that Brain decided about a pool", ["pool", "outcome"]
+        )
         self.turn_seconds = Histogram(
-            "brain_turn_seconds", "Seconds that a decision turn took", registry=self.registry
+            "brain_turn_seconds",
+            "Seconds that one decision about a pool took",
+            registry=self.registry,
         )
         self.samples = self._counter("samples", "Samples received", ["outcome"])
         self.requests = self._counter("requests", "Requests answered", ["method", "status"])
@@ -49,7 +53,7 @@ class Metrics:
         )
         self.usage_rejected = self._gauge(
             "usage_rejected",
-            "Readings of machines that Brain ignored or corrected",
+            "Machine readings that Brain ignored or corrected",
             ["job", "name", "reason"],
         )
         self.pool_price = self._gauge(
@@ -68,7 +72,9 @@ class Metrics:
             ["pool", "accelerator"],
         )
         self.pool_gap = self._gauge(
-            "pool_gap", "Largest share of the utility that a better division could add", ["pool"]
+            "pool_gap",
+            "Upper bound on the share of the utility that a better division could add",
+            ["pool"],
         )
         self.pool_short = self._gauge(
             "pool_short", "Accelerators, or cores, below a project's guarantee", ["pool", "project"]
@@ -81,7 +87,7 @@ class Metrics:
         self.undecided = self._gauge(
             "jobs_undecided", "Jobs for which a bug stops Brain from deciding", ["pool"]
         )
-        self.database_bytes = self._gauge("database_bytes", "Bytes on disk of the database")
+        self.database_bytes = self._gauge("database_bytes", "Size of the database on disk in bytes")
         self.lease_held = self._gauge(
             "lease_held", "1 while this process makes the decisions for its pools", ["pool"]
         )

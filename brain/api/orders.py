@@ -36,7 +36,7 @@ class Orders:
     def parameter(self) -> Any:
         """Return the query parameter ``sort``."""
         first, *_ = self._names
-        told = f"{', '.join(self._names)}; with - before it the order is descending: -{first}"
+        told = f"{', '.join(self._names)}; put - before a name for descending order: -{first}"
         return Query("", description=told)
 
     @property

@@ -16,7 +16,7 @@ from brain.views import Page
 _known: dict[tuple[str, str], frozenset[str]] = {}
 
 Fields = Annotated[
-    str, Query(description="Fields to return of each item, separated by commas: id,name,state")
+    str, Query(description="Fields to return for each item, separated by commas: id,name,state")
 ]
 
 

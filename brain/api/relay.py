@@ -113,9 +113,7 @@ class ScalerRelay:
         taken = await self._until(room, self._answered_seconds)
         ticket = self._tickets.get(id)
         if not taken or ticket is None or ticket.pool != pool:
-            raise NotFound(
-                f"no client waits for the answer to request {id} any more; drop the answer"
-            )
+            raise NotFound(f"no client is waiting for the answer to request {id}; drop the answer")
         ticket.parts.append(answer)
         self._bell.wake()
 
@@ -168,5 +166,5 @@ def _silence(ticket: _Ticket) -> str:
         )
     took = f"the scaler of pool {ticket.pool} took the request but has not answered; "
     if ticket.request.pod is not None:
-        return took + "read its log, and upgrade the operator if it is of an earlier release"
-    return took + "read its log, and check with `brain jobs` if the job exists"
+        return took + "read its log, and upgrade the operator if it is from an earlier release"
+    return took + "read its log, and check with `brain jobs` whether the job exists"

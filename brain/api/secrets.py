@@ -38,8 +38,8 @@ class Seal:
             return msgspec.json.decode(self._fernet.decrypt(sealed), type=dict[str, object])
         except InvalidToken as wrong:
             raise BrainError(
-                "stored values were encrypted with another key; restore the file `key` from "
-                "the state directory of that time"
+                "stored values were encrypted with another key; restore the earlier file `key` "
+                "to the state directory"
             ) from wrong
 
 

@@ -16,7 +16,10 @@ from brain import errors, extras
 #: Command -> (module and attribute, what ``brain --help`` says).
 COMMANDS = {
     "up": ("brain.cli.up:up", "Start Brain on this machine."),
-    "run": ("brain.cli.programs:run", "Run a script elastically; brain-run, a torchrun superset."),
+    "run": (
+        "brain.cli.programs:run",
+        "Run a script elastically with brain-run, a superset of torchrun.",
+    ),
     "submit": ("brain.cli.jobs:submit", "Start a job from a document or a command."),
     "estimate": ("brain.cli.estimate:estimate", "Estimate what a job will need before it runs."),
     "jobs": ("brain.cli.jobs:jobs", "List jobs."),

@@ -110,7 +110,7 @@ def gpus_option(command: Callable[..., Any]) -> Callable[..., Any]:
         default=0,
         metavar="N",
         help=(
-            "Number of GPUs that Brain gives to each replica alone; default: none, and each "
+            "Number of GPUs that Brain gives to each replica for itself; default: none, and each "
             "replica sees all GPUs."
         ),
     )(command)

@@ -82,7 +82,8 @@ def parse_yaml(text: str, path: str) -> Any:
         if twice is not None:
             key, line = twice
             raise BadInput(
-                f"{path} has the field {key} twice, again in line {line}; delete one of them",
+                f"{path} has the field {key} twice, the second time in line {line}; delete one "
+                "of the two",
                 field=key,
             )
         return None if node is None else loader.construct_document(node)
@@ -172,7 +173,7 @@ def called(words: Sequence[str]) -> str:
 def _role(said: str) -> tuple[str, dict[str, int]]:
     name, _, number = said.partition("=")
     if not number.isdigit():
-        raise BadInput(f"--role {said!r} is not NAME=N; write ps=2", field="roles")
+        raise BadInput(f"--role {said!r} is not NAME=N; write ps=2, for example", field="roles")
     return name, {"replicas": int(number)}
 
 

@@ -116,10 +116,13 @@ def columns(currency: str) -> tuple[output.Column[SizeEstimate], ...]:
     "--deadline",
     type=float,
     metavar="HOURS",
-    help=("Only list sizes that likely finish by this time."),
+    help="List only sizes at which the job is likely to finish by this time.",
 )
 @click.option(
-    "--budget", type=float, metavar="MONEY", help=("Only list sizes that cost no more than this.")
+    "--budget",
+    type=float,
+    metavar="MONEY",
+    help="List only sizes at which the job costs no more than this.",
 )
 @click.option(
     "--probe", is_flag=True, help=("First measure the script at a few sizes, for two minutes.")
@@ -258,7 +261,9 @@ def lines(answer: Estimate, form: str) -> list[str]:
     elif not answer.exploring:
         found.append("Brain cannot recommend a size; the table gives the reasons.")
     if answer.exploring:
-        found.append("This estimate is exploring: Brain has measured no similar job.")
+        found.append(
+            "This estimate is marked exploring, because Brain has measured no similar job."
+        )
     found += [f"Missing: {sentence}" for sentence in answer.missing]
     if form == "wide":
         found += [

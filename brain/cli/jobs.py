@@ -292,13 +292,17 @@ def _goal(goal: str) -> tuple[str, set[str]]:
 @click.command()
 @click.argument("job")
 @click.option("--replica", type=click.IntRange(min=0), help="Only this replica.")
-@click.option("--rank", type=click.IntRange(min=0), help="Only print the replica with this rank.")
+@click.option(
+    "--rank",
+    type=click.IntRange(min=0),
+    help="Print only the output of the replica with this rank.",
+)
 @click.option(
     "--previous",
     is_flag=True,
     help=(
-        "Print the replica that ended last or, with --rank, the one that had the rank before the "
-        "present replica."
+        "Print the output of the replica that ended last or, with --rank, of the one that had "
+        "the rank before the present replica."
     ),
 )
 @click.option("-f", "--follow", is_flag=True, help="Keep printing until the job ends.")

@@ -327,7 +327,7 @@ def config() -> None:
     "user",
     help=(
         "Check the rights of this user, such as system:serviceaccount:brain:brain-scaler; "
-        "default: yourself."
+        "default: your own rights."
     ),
 )
 @click.option("--prometheus", help="URL of a Prometheus that scrapes dcgm-exporter.")

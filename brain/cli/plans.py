@@ -260,8 +260,8 @@ def _look_again(view: PlanView) -> str:
     return (
         f"Brain renewed plan {view.job_name}/{plan.generation} at "
         f"{output.clock(plan.updated_at)}: {plan.current.replicas} → {plan.target.replicas} "
-        f"now promises {output.rate(plan.promised)}, measured {output.rate(plan.measured)}; if "
-        f"you still want this plan, approve {_named(view)}"
+        f"replicas, with {output.rate(plan.promised)} promised and {output.rate(plan.measured)} "
+        f"measured; if you still want this plan, approve {_named(view)}"
     )
 
 

@@ -234,7 +234,7 @@ def supported(support: Support) -> str:
         worlds = ", ".join(map(str, support.worlds))
         return f"{who}: measured in world{'s' * (len(support.worlds) > 1)} {worlds}"
     if support.predicted is not None:
-        return f"{who}: not in any recorded world; predicted by the model of the other sizes"
+        return f"{who}: not in any recorded world; predicted by a model of the other sizes"
     return f"{who}: {support.why_not}"
 
 

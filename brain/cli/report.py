@@ -64,7 +64,10 @@ _WEEK: tuple[output.Column[DigestLine], ...] = (
 
 @click.command()
 @click.argument("job", required=False)
-@click.option("--owner", help="Report a week of all jobs of this owner instead of one job; or me.")
+@click.option(
+    "--owner",
+    help="Report on a week of all jobs of this owner (me: your own) instead of on one job.",
+)
 @click.option("--week", help="The week to report, as 2026-W48; default: the present one.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json", "yaml"]), default="text")
 @with_client
@@ -157,7 +160,7 @@ def lines(card: JobReport) -> list[str]:
         )
     if card.basis:
         early = (
-            ("; there are few readings yet, run this again in ten minutes")
+            "; there are only a few readings so far, so run this again in ten minutes"
             if card.exploring
             else ""
         )

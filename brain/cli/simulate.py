@@ -60,7 +60,7 @@ _MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Random seed of faults and measurement noise.",
+    help="Random seed for faults and measurement noise.",
 )
 @click.option(
     "--set",

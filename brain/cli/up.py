@@ -65,7 +65,7 @@ class House:
 @click.command()
 @click.option("--home", type=click.Path(path_type=Path), help="State directory ($BRAIN_HOME).")
 @click.option("--host", help="Address to listen on; default: 127.0.0.1.")
-@click.option("--port", type=int, help="TCP port to listen on; 0 takes a free one.")
+@click.option("--port", type=int, help="TCP port to listen on; 0 picks a free one.")
 @click.option(
     "--database-url",
     help=("SQLAlchemy URL of the database; default: SQLite in the state directory."),

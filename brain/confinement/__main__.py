@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> Never:
     home, place = Path(arguments[0]), Path(arguments[1])
     directory, command = arguments[2], arguments[3:]
     if os.geteuid() == 0:
-        _need(landlock.LINKS, "5.19", "a job could mislead the service by links among its files")
+        _need(landlock.LINKS, "5.19", "a job could mislead the service with links among its files")
         with _said("Landlock's rules cannot be created"):
             rules = landlock.ruleset(_open_beside(home, place))
         _become(place)

@@ -79,7 +79,9 @@ def _occupying(url: str, *, overwrite: bool) -> Sequence[str]:
     where = engine.url.render_as_string(hide_password=True)
     try:
         if not _left_alone(engine):
-            raise Conflict(f"a Brain is connected to {where}; stop all of them, then restore")
+            raise Conflict(
+                f"a Brain process is connected to {where}; stop every Brain process, then restore"
+            )
         with engine.connect() as connection:
             tables = sa.inspect(connection).get_table_names()
     finally:

@@ -39,7 +39,7 @@ class SqlJobs:
         except sa.exc.IntegrityError as taken:
             if self._one(_BY_ID, id=job.id):
                 raise NameTaken(
-                    f"a job of id {job.id} is already stored; ids are never reused"
+                    f"a job with the id {job.id} is already stored; ids are never reused"
                 ) from taken
             raise NameTaken(
                 f"an unfinished job of project {job.document.project} is named "
@@ -152,7 +152,7 @@ class SqlPlans:
         except sa.exc.IntegrityError as lost_race:
             self._check(plan)
             raise StalePlan(
-                f"generation {plan.generation} of job {plan.job} was stored meanwhile; "
+                f"generation {plan.generation} of job {plan.job} was stored in the meantime; "
                 "propose the next one"
             ) from lost_race
         self._known.pop(plan.job, None)

@@ -107,7 +107,9 @@ class SqlAccess:
             with self._connection.begin_nested():
                 self._connection.execute(sa.insert(tokens).values(row(token)))
         except sa.exc.IntegrityError as known:
-            raise Conflict(f"a token of id {token.id} or of its hash is already stored") from known
+            raise Conflict(
+                f"a token with the id {token.id} or with its hash is already stored"
+            ) from known
 
     def put_token(self, token: Token) -> None:
         changed = sa.update(tokens).where(tokens.c.id == token.id).values(row(token))
@@ -158,7 +160,8 @@ class SqlAccess:
                 self._connection.execute(sa.insert(answers).values(asked | given))
         except sa.exc.IntegrityError as raced:
             raise Conflict(
-                f"idempotency key {key} was answered meanwhile; send it again"
+                f"a request with idempotency key {key} was answered in the meantime; send the "
+                "request again"
             ) from raced
 
     def forget_answers(self, *, before: datetime) -> int:

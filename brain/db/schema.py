@@ -52,8 +52,8 @@ class MigrationResult:
             said.append(f"the copy of the previous database is {self.copy}")
         if self.pending:
             said.append(
-                f"contract steps {', '.join(self.pending)} wait: when no older Brain runs any "
-                "more, run brain migrate"
+                f"contract steps {', '.join(self.pending)} are pending: run brain migrate once no "
+                "older Brain is running"
             )
         return "; ".join(said)
 

@@ -276,9 +276,9 @@ def _starved(use: RoleUse, world: WorldUse | None, reserved_millis: float) -> St
             of=Starvation.STORAGE,
             because=(
                 f"{waits} their processors are idle and processes wait for storage "
-                f"{percent(stalled)} of the time: storage is too slow, and more CPU or replicas "
-                "would wait, too. Copy the data to a local disk or into memory, or read larger "
-                "files"
+                f"{percent(stalled)} of the time: storage is too slow, and more CPU or more "
+                "replicas would not help. Copy the data to a local disk or into memory, or read "
+                "larger files"
             ),
         )
     return Starved(

@@ -61,7 +61,7 @@ def first_amounts(
     needed = f"{cores(cpu)} and {gibibytes(memory)}" if memory else cores(cpu)
     without = f"; memory that leaked in {', '.join(leaky)} is left out" if leaky else ""
     return amounts, (
-        f"each replica begins with {needed}, as earlier runs of its script needed "
+        f"each replica begins with {needed}, which earlier runs of its script needed "
         f"({', '.join(use.runs)}){without}; exploring: Brain corrects the amounts once it has "
         "measured their use"
     )

@@ -269,9 +269,9 @@ def _device_share(tx: Transaction, job: Job, now: datetime) -> float | None:
 def _missing(advice: ResourceAdvice | None, prices: _Prices, ended: bool) -> list[str]:
     if advice is None:
         return [
-            "this job ended before its machine was read"
+            "this job ended before any reading of its machine was taken"
             if ended
-            else "no machine of this job was read yet; a collector must run there "
+            else "there is no reading of this job's machines yet; a collector must run there "
             "(`brain doctor` says whether one does)"
         ]
     unpriced = [

@@ -22,7 +22,7 @@ class MemoryJobs:
     def add(self, job: Job) -> None:
         name, project = job.document.name, job.document.project
         if job.id in self._rows:
-            raise NameTaken(f"a job of id {job.id} is already stored; ids are never reused")
+            raise NameTaken(f"a job with the id {job.id} is already stored; ids are never reused")
         if not job.finished and any(not each.finished for each in self._named(name, project)):
             raise NameTaken(
                 f"an unfinished job of project {project} is named {name}; "

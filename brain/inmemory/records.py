@@ -94,7 +94,7 @@ class MemoryAccess:
 
     def add_token(self, token: Token) -> None:
         if token.id in self._tokens or self.token(token.sha256):
-            raise Conflict(f"a token of id {token.id} or of its hash is already stored")
+            raise Conflict(f"a token with the id {token.id} or with its hash is already stored")
         self._tokens[token.id] = token
 
     def put_token(self, token: Token) -> None:
@@ -143,7 +143,10 @@ class MemoryAccess:
         at: datetime,
     ) -> None:
         if (key, principal, route) in self._answers:
-            raise Conflict(f"idempotency key {key} was answered meanwhile; send it again")
+            raise Conflict(
+                f"a request with idempotency key {key} was answered in the meantime; send "
+                "the request again"
+            )
         self._answers[key, principal, route] = StoredAnswer(body_sha256, status, body, at)
 
     def forget_answers(self, *, before: datetime) -> int:

@@ -34,7 +34,7 @@ def lift_advise_only(tx: Transaction, job: Job, *, by: str, now: datetime) -> Jo
     """
     name, was = job.document.name, job.advise_only
     if job.finished:
-        raise Conflict(f"job {name} is {job.state}, so Brain decides nothing about it any more")
+        raise Conflict(f"job {name} is {job.state}, so Brain no longer decides about it")
     if was is None:
         raise Conflict(f"job {name} is not advise-only; its policy mode says who approves")
     tx.fits.put(StoredFit(job=job.id, kind=LIFTED, parameters=by, fitted_at=now))

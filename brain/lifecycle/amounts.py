@@ -107,7 +107,9 @@ def fell_short(
     for role, reserved in plan.target.amounts.items():
         after = use_in(since, sight.world, role)
         if after.readings < READINGS:
-            return "", Undetermined("the job's machines were read too rarely since the change")
+            return "", Undetermined(
+                "there are too few readings of the job's machines since the change"
+            )
         before = use_in(earlier, sight.world, role) if plan.lowers_cpu else after
         less = plan.only_raises or reserved.memory_bytes < plan.current.of(role).memory_bytes
         asked = reserved if less else replace(reserved, memory_bytes=0)
@@ -159,9 +161,7 @@ def refused(tx: Transaction, plan: ScalePlan, now: datetime) -> str:
         for one in live
         if one.resources != plan.target.of(roles.get(one.id, WORKER)) and one.unenforced
     ]
-    return (
-        f"replica {kept[0].id} did not take its new amounts: {kept[0].unenforced}" if kept else ""
-    )
+    return f"replica {kept[0].id} did not get its new amounts: {kept[0].unenforced}" if kept else ""
 
 
 def overused(tx: Transaction, plan: ScalePlan, now: datetime) -> str | None:
@@ -174,7 +174,7 @@ def overused(tx: Transaction, plan: ScalePlan, now: datetime) -> str | None:
         if 0 < asked < plan.current.of(role).memory_bytes and used > FULL * asked:
             return (
                 f"plan {plan.generation} leaves {number(asked / _GIB)} GiB, too little for the "
-                f"{number(used / _GIB)} GiB that a replica uses by now; reject it"
+                f"{number(used / _GIB)} GiB that a replica uses now; reject the plan"
             )
     return None
 

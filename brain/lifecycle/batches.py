@@ -116,9 +116,9 @@ def asked_for(job: Job, batch: int, workers: int, model: JobModel | None) -> Bat
     bounds, name = job.document.batch, job.document.name
     if not job.document.tunes:
         raise BadInput(
-            f"batch {batch} would not reach the script of {name}, whose document does not say that "
-            "it asks for its batch; read the batch with launcher.batch, declare batch.tune, and "
-            "submit the job again",
+            f"batch {batch} would not reach the script of {name}, because the job's document does "
+            "not declare that the script asks for its batch; read the batch with launcher.batch, "
+            "declare batch.tune, and submit the job again",
             field="batch",
         )
     least, most = workers * (bounds.local_min or 1), bounds.global_max or _MOST_BATCH

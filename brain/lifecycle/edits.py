@@ -302,14 +302,14 @@ def _expect_more_than_used(
         have = used.memory_bytes or 0.0
         raise BadInput(
             f"memory_bytes {memory_bytes} ({number(memory_bytes / _GIB)} GiB) leaves too little "
-            f"above the {number(have / _GIB)} GiB that a replica uses now; give "
-            f"{ceil(have / FULL)} at least, or make the job use less first",
+            f"above the {number(have / _GIB)} GiB that a replica uses now; give at least "
+            f"{ceil(have / FULL)}, or first make the job use less",
             field="memory_bytes",
         )
     if cpu_millis is not None and (used.cpu_millis or 0.0) > cpu_millis:
         have = used.cpu_millis or 0.0
         raise BadInput(
             f"cpu_millis {cpu_millis} is less than the {have:.0f} that a replica uses now; give "
-            f"{have:.0f} at least, or fewer processes or loader workers first",
+            f"at least {have:.0f}, or first reduce the processes or loader workers",
             field="cpu_millis",
         )

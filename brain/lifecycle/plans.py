@@ -154,7 +154,7 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
         downtime_seconds=0.0 if stands else world.downtime_seconds,
         steps_redone=0 if stands else world.steps_redone,
     )
-    message = f"world {world.epoch} steps with {count(world.replicas, 'replica')}"
+    message = f"world {world.epoch} trains with {count(world.replicas, 'replica')}"
     if plan.kind is PlanKind.ROLLBACK:
         message += f" again: {reallocation(plan.target, plan.current)} is rolled back"
     plan = move_plan(tx, plan, PlanState.APPLIED, message, now, outcome=outcome)

@@ -49,8 +49,10 @@ def renew(tx: Transaction, plan: ScalePlan, advice: Recommendation, now: datetim
         explanation=advice.explanation,
         updated_at=now,
     )
-    message = f"{_moved(plan, advice.measured)}; {_rate(advice.predicted)} are promised instead of "
-    message += _rate(plan.promised)
+    message = (
+        f"{_moved(plan, advice.measured)}; the promised throughput is {_rate(advice.predicted)} "
+        f"instead of {_rate(plan.promised)}"
+    )
     happened(tx, "plan.renewed", message, job=plan.job, now=now, subject=plan.generation)
     return tx.plans.put(renewed)
 
@@ -92,7 +94,7 @@ def _end(tx: Transaction, plan: ScalePlan, message: str, now: datetime) -> JobId
 
 
 def _moved(plan: ScalePlan, measured: Prediction | None) -> str:
-    return f"{_rate(measured)} are measured now, {_rate(plan.measured)} were measured before"
+    return f"the measured throughput is {_rate(measured)} now and was {_rate(plan.measured)} before"
 
 
 def _rate(prediction: Prediction | None) -> str:

@@ -75,10 +75,10 @@ def unfreed(
     after = use_in([one for one in hosts if one.measured_at > applied], world, WORKER)
     used, was = after.memory_bytes, before.memory_bytes
     if after.readings < READINGS or used is None:
-        return "", Undetermined("the job's memory was read too rarely since the restart")
+        return "", Undetermined("there are too few readings of the job's memory since the restart")
     if was is None or used <= FULL * was:
         return "", sight.present
     return (
-        f"a replica uses {gibibytes(used)} after the restart, {gibibytes(was)} before it",
+        f"a replica uses {gibibytes(used)} after the restart and used {gibibytes(was)} before it",
         sight.present,
     )

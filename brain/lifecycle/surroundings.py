@@ -267,8 +267,8 @@ def _straggler(samples: Sequence[ThroughputSample]) -> str | None:
     if seconds <= usual * (1 + _STRAGGLER):
         return None
     return (
-        f"rank {rank} needs {duration(seconds)} a step, "
-        f"{change(seconds / usual - 1)} against the median of its peers"
+        f"rank {rank} needs {duration(seconds)} a step, {change(seconds / usual - 1)} relative to "
+        "the median of its peers"
     )
 
 

@@ -121,7 +121,9 @@ def compared(
         said += f" ({quantity(measured.examples_per_second, unit)} at another batch, at which an "
         said += f"example is worth {number(worths.now, digits=2)} of a promised one)"
     if rate >= promised.low and not kept(plan, promised, measured, settings, worths):
-        said += f"; it was {number(_before(plan, worths))} before, and a growth must add at least "
+        said += (
+            f"; it was {number(_before(plan, worths))} before, and a larger size must add at least "
+        )
         said += f"{percent(settings.minimum_gain)}"
     return said
 

@@ -34,7 +34,7 @@ from brain.types.world import World
 
 #: Kind of the stored list of declared and actual work of earlier runs of the script, oldest first.
 KIND = "finished-runs/1"
-_AGAIN = "Brain assumes that the run takes as long again"
+_AGAIN = "Brain assumes that the run still needs as much time as it has taken so far"
 _HOUR = 3600.0
 
 

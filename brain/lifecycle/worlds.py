@@ -118,8 +118,9 @@ def _check_possible(tx: Transaction, job: Job, known: World | None, report: Worl
     most = max(job.document.replicas.max, known.replicas if known else 0, started)
     if len(report.members) > most:
         raise BadInput(
-            f"members: {len(report.members)} are more than the {count(most, 'replica')} that job "
-            f"{job.document.name} may have or had; raise replicas.max if that many are meant",
+            f"members: {len(report.members)} members are more than the {count(most, 'replica')} "
+            f"that job {job.document.name} may have or has had; raise replicas.max to allow "
+            "that many",
             field="members",
         )
     last = known.epoch if known else 0

@@ -102,9 +102,9 @@ def best(times: StepTimePredictor, nodes: int, replicas: int, batches: Batches) 
     found = curve(times, [(nodes, replicas)], batches)[0]
     if found is None:
         raise Undetermined(
-            f"no batch from {batches.first:g} to {batches.top:g} examples splits over "
-            f"{replicas} replicas with local batches from {batches.smallest_local:g} to "
-            f"{batches.largest_local:g}; widen them or take fewer replicas",
+            f"no batch from {batches.first:g} to {batches.top:g} examples splits over {replicas} "
+            f"replicas with local batches from {batches.smallest_local:g} to "
+            f"{batches.largest_local:g}; widen these ranges or take fewer replicas",
             code="no-batch",
         )
     return found

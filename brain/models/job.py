@@ -297,12 +297,12 @@ class JobModel:
             if self.surprised:
                 return Undetermined(
                     "recent worlds missed their forecasts, so Brain predicts no size above "
-                    f"{seen}; measure the job again at sizes that it had",
+                    f"{seen}; measure the job again at sizes that it has already had",
                     code="surprised",
                 )
             return Undetermined(
-                f"{size.replicas} is more than twice the largest size measured, {seen}; "
-                f"measure {2 * seen} first"
+                f"{size.replicas} replicas are more than twice the largest size measured, {seen}; "
+                f"measure {2 * seen} replicas first"
             )
         try:
             self.times.on(size.accelerator or self.present.accelerator)

@@ -160,7 +160,7 @@ def remaining(
     if declared is None:
         return _as_long_again(elapsed_seconds, "nothing was declared")
     if done >= declared:
-        return _as_long_again(elapsed_seconds, "the run exceeds its declaration")
+        return _as_long_again(elapsed_seconds, "the run has already done its declared work")
     if not (trusted or proved(ratios)):
         wrong = "earlier declarations were wrong by more than a factor of two"
         why = wrong if ratios else "no declaration was tested"
@@ -211,7 +211,9 @@ def as_usual(
     """
     found = usual(works)
     if found is None:
-        return _as_long_again(elapsed_seconds, "earlier runs have no usual length")
+        return _as_long_again(
+            elapsed_seconds, "earlier runs are too few, or differ too much in length"
+        )
     work, deviation = found
     if done >= work:
         return _as_long_again(elapsed_seconds, "the run exceeds the usual work of earlier runs")
@@ -278,5 +280,5 @@ def _as_long_again(elapsed_seconds: float, why: str) -> Remaining:
         low_seconds=expected * _SHARES[0],
         high_seconds=expected * _SHARES[1],
         known=False,
-        basis=f"Brain assumes that the run takes as long again: {why}",
+        basis=f"Brain assumes that the run still needs as much time as it has taken so far: {why}",
     )

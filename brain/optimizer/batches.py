@@ -118,7 +118,7 @@ def _reason(model: JobModel, wish: BatchWish, won: float) -> str:
     reason = f"{_told(wish, model.present)}: {change(won)} goodput expected"
     if wish.learning_rate_scale != 1:
         worth = percent(_worth(model, wish.global_size))
-        reason += f", and each example counts {worth} of an example of the first batch"
+        reason += f", and each example is worth {worth} of an example of the first batch"
     return reason
 
 

@@ -215,10 +215,7 @@ def flapping(situation: Situation) -> Hold | None:
         return None
     return Hold(
         code="flapping",
-        reason=(
-            f"{count(made, 'change')} within the last hour, and {most} are the most that Brain "
-            "makes"
-        ),
+        reason=f"{count(made, 'change')} within the last hour, and Brain makes at most {most}",
         short="the job was changed too often in the last hour",
         next_step="Brain decides again when the oldest change is an hour old.",
     )
@@ -279,7 +276,7 @@ def rigid(situation: Situation) -> Hold | None:
         code="at-best",
         reason=f"the bounds allow {count(situation.replicas, 'replica')} and no other size",
         short="",
-        next_step="Widen `replicas` in the job document to let it scale.",
+        next_step="Widen `replicas` in the job document to let the job scale.",
     )
 
 

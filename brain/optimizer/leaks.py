@@ -71,7 +71,7 @@ def choose_restart(leak: Leak) -> RestartChoice:
     lasts = f"the job leaks memory and runs out of it in {duration(left.value)} "
     lasts += f"({duration(left.low)} to {duration(left.high)})"
     if leak.ends_seconds is not None and leak.ends_seconds < left.low:
-        return _no(f"{lasts}, after the run ends in {duration(leak.ends_seconds)}")
+        return _no(f"{lasts}, but the run ends first, in {duration(leak.ends_seconds)}")
     if save is None:
         return _no(
             f"{lasts}; Brain has not yet seen the script save twice, so it cannot predict a safe "
@@ -80,15 +80,16 @@ def choose_restart(leak: Leak) -> RestartChoice:
     lead = _SAVES * save + leak.restart_seconds + _DECIDES_SECONDS
     if leak.saved_seconds + left.low < save:
         return _no(
-            f"{lasts}, before the next save, about {duration(save - leak.saved_seconds)} away"
+            f"{lasts}, before the next save, which is about "
+            f"{duration(save - leak.saved_seconds)} away"
         )
     early = left.low > lead
     if early and not leak.asks:
-        return _no(f"{lasts}; a restart pays at the earliest {duration(lead)} before that")
+        return _no(f"{lasts}; a restart is not worth it until {duration(lead)} before that")
     whole = leak.age_seconds + left.value
     planned = leak.restart_seconds * whole / (whole - min(left.value, lead))
     crash = leak.heal_seconds + (0.0 if leak.keeps_work else save / 2)
-    costs = f"a restart at a save costs {duration(planned)} of training, running out of memory "
+    costs = f"a restart at a save costs {duration(planned)} of training, and running out of memory "
     if leak.last_failure:
         costs += "ends the job, whose restarts are used up"
     else:

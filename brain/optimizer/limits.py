@@ -48,7 +48,7 @@ def within_limits_beside_others(situation: Situation) -> Situation:
 def _broken(situation: Situation, size: int) -> str | None:
     """Return the limit that a size breaks, and by how much; None if the size keeps both."""
     limits, predicted = situation.limits, situation.predict(size)
-    assert limits is not None, "asked only where there are limits"
+    assert limits is not None, "called only for a job with limits"
     change_seconds = situation.restart_seconds if size != situation.replicas else 0.0
     expected = limits.work_seconds * situation.useful(situation.replicas) / situation.useful(size)
     late = expected * math.exp(_Z80 * deviation(predicted)) + change_seconds
@@ -76,7 +76,7 @@ def _known(situation: Situation) -> list[int]:
 
 def _least_bad(situation: Situation, sizes: Sequence[int]) -> Situation:
     """Keep one size if none is within the limits: the fastest for a deadline, else the cheapest."""
-    assert situation.limits is not None, "asked only where there are limits"
+    assert situation.limits is not None, "called only for a job with limits"
 
     def rate(size: int) -> float:
         return situation.predict(size).examples_per_second

@@ -70,7 +70,7 @@ def _unfed(situation: Situation, size: int) -> str | None:
         return None
     waits, stalled = percent(situation.data_wait_share or 0.0), situation.io_stalled_share or 0.0
     why = ", because storage is slow" if stalled > _STALLED else ""
-    return f"workers wait for data {waits} of each step{why}; that comes first"
+    return f"workers wait for data during {waits} of each step{why}; more workers would wait, too"
 
 
 def judged(situation: Situation) -> Situation:

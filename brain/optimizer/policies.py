@@ -51,11 +51,14 @@ class Efficient:
         needed = (size / situation.replicas) ** EXPONENT
         factor = situation.predict(size).examples_per_second / situation.rate
         if size > situation.replicas and factor < needed:
-            return f"{ratio(factor)} expected, but only {ratio(needed)} would pay for the replicas"
+            return (
+                f"{ratio(factor)} expected, but at least {ratio(needed)} is needed to pay for "
+                "the replicas"
+            )
         if size < situation.replicas and factor < needed:
             return (
-                f"keeps only {percent(factor)} of the throughput; the saving is worth it from "
-                f"{percent(needed)} on"
+                f"keeps only {percent(factor)} of the throughput; the saving is worth it only at "
+                f"{percent(needed)} or more"
             )
         return f"{count(best, 'replica')} give more throughput for their price"
 
@@ -135,7 +138,10 @@ class WorthARestart:
         gain = max(worth(situation, size), advantage)
         cost = duration(situation.restart_seconds)
         if hoped < limits.minimum_gain:
-            why = f"{change(hoped)} expected, but a restart needs {change(limits.minimum_gain)}"
+            why = (
+                f"{change(hoped)} expected, but a restart must bring "
+                f"at least {change(limits.minimum_gain)}"
+            )
         elif advantage < _LEAST_ADVANTAGE:
             why = f"{change(hoped)} hardly pays for {count(size, 'replica')}"
         elif situation.restart_seconds / gain > limits.payback_seconds:

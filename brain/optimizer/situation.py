@@ -125,7 +125,9 @@ class Situation:
     #: trained so far.
     end_known: bool = False
     #: The reason for the time left, in a few words.
-    remaining_basis: str = "Brain assumes that the run takes as long again"
+    remaining_basis: str = (
+        "Brain assumes that the run still needs as much time as it has taken so far"
+    )
     limits: WorkLimits | None = None
     #: Sizes that fell short lately, with the fewest nodes of each; 1 if no nodes were named.
     disappointed: Mapping[int, int] = field(default_factory=dict)
@@ -175,7 +177,9 @@ class Situation:
             raise self.present
         if self.served is not None and replicas != self.replicas:
             if replicas <= self._beside + len(self.served.servers):
-                raise Undetermined("the servers leave no worker", code="no-steps")
+                raise Undetermined(
+                    "the parameter servers would leave no replica for a worker", code="no-steps"
+                )
             steps = self.served.best(replicas - self._beside).rate
             rate = self.present.rate * steps / self.served.rate(self.served.workers)
             rate *= self._seen_beside(replicas)
@@ -183,7 +187,7 @@ class Situation:
             low = rate * math.exp(-Z90 * _SERVED_SPREAD)
             return Prediction(examples_per_second=rate, low=low, high=high, exploring=True)
         if self.serves and replicas != self.replicas:
-            raise Undetermined("not all servers were read in the last minute", code="no-usage")
+            raise Undetermined("some servers have no reading from the last minute", code="no-usage")
         if self.groups and replicas != self.replicas:
             raise Undetermined("no model predicts replicas that differ", code="mixed-groups")
         assert self.model is not None, "a measured world has a model"
@@ -264,8 +268,8 @@ class Situation:
         if self.sharded is not None and not self.sharded.fits(replicas):
             most, whole = self.sharded.most(replicas), self.sharded.capacity_bytes
             return (
-                "the state is sharded over the workers: at this size each may hold "
-                f"{gibibytes(most)}, and its device has {gibibytes(whole)}"
+                "the state is sharded over the workers: at this size each worker may hold up to "
+                f"{gibibytes(most)}, but its device has only {gibibytes(whole)}"
             )
         if self.device_examples is None or self.model is None:
             return None
@@ -290,7 +294,7 @@ class Situation:
         """Return the situation in which servers may get half as many processors with another
         size.
         """
-        assert self.served is not None, "only servers get other amounts with another size"
+        assert self.served is not None, "only a job with servers gets other amounts at another size"
         return replace(self, served=replace(self.served, most_cpus=self.served.most_cpus / 2))
 
     def without(self, sizes: Collection[int], why: str) -> "Situation":

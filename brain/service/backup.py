@@ -105,7 +105,7 @@ def back_up(home: Path, file: Path) -> str:
     size = file.stat().st_size / 2**20
     return (
         f"{file} ({size:.1f} MiB) holds the database at revision {manifest.revision}, the key and "
-        "the tokens; whoever reads it is an administrator here"
+        "the tokens; anyone who can read the file is an administrator here"
     )
 
 
@@ -204,17 +204,17 @@ def _expect_usable(manifest: Manifest, file: Path) -> None:
         expect_known(manifest.revision)
     except BrainError as new:
         raise type(new)(
-            f"{file} was made by version {manifest.version} at revision {manifest.revision}, which "
-            f"this version {brain.__version__} does not know; install {manifest.version} or a "
-            "later one, and restore with that"
+            f"{file} was made by version {manifest.version} at revision {manifest.revision}, "
+            f"which this version {brain.__version__} does not know; install {manifest.version} or "
+            "a later version, and restore with it"
         ) from new
 
 
 def _expect_same(manifest: Manifest, backend: str, file: Path) -> None:
     if manifest.backend != backend:
         raise BadInput(
-            f"{file} holds a database of {manifest.backend}, and database_url names one of "
-            f"{backend}; name one of {manifest.backend} with --database-url",
+            f"{file} holds a {manifest.backend} database, but database_url names a {backend} "
+            f"database; name a {manifest.backend} database with --database-url",
             field="database_url",
         )
 

@@ -50,7 +50,7 @@ def exporting(environment: Mapping[str, str]) -> Iterator[TracerProvider]:
         provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     except ValueError as bad:
-        raise BadInput(f"OpenTelemetry refuses a variable OTEL_*: {bad}; correct it") from bad
+        raise BadInput(f"OpenTelemetry rejects an OTEL_* variable: {bad}; correct it") from bad
     try:
         yield provider
     finally:

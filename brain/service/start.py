@@ -182,8 +182,8 @@ def _unusable(settings: Settings, bad: Exception) -> BrainError:
     where = f"{settings.host}:{settings.port}"
     if getattr(bad, "errno", None) == errno.EADDRINUSE:
         return Unavailable(
-            f"port {where} is in use; stop the program that listens there, or choose another "
-            "with --port (0 takes a free one)"
+            f"port {where} is in use; stop the program that listens there, or choose another with "
+            "--port (0 picks a free port)"
         )
     return BadInput(f"cannot listen on {where}: {bad}; choose another with --host and --port")
 

@@ -11,7 +11,7 @@ from brain.types.sharing import PoolShares, ProjectShare
 
 #: Most accelerators; a larger number is a mistake in the document.
 MOST_ACCELERATORS = 65_536
-#: Most faults of a kind per node and day.
+#: Most faults of a kind per node per day.
 MOST_TROUBLES = 10_000
 
 
@@ -30,7 +30,7 @@ class NodeKind:
 class NodeTrouble:
     """A random fault of nodes."""
 
-    #: Expected number per node and day.
+    #: Expected number per node per day.
     per_node_day: float = 0.0
     #: Mean seconds of a fault, exponentially distributed.
     minutes: float = 30.0
@@ -85,7 +85,7 @@ class Spec:
         """
         if not self.nodes:
             raise BadInput(
-                "nodes is empty; write for example nodes: {t4: {count: 4, gpus: 4}}", field="nodes"
+                "nodes is empty; write nodes: {t4: {count: 4, gpus: 4}}, for example", field="nodes"
             )
         for name, kind in self.nodes.items():
             _at_least(f"nodes.{name}.count", kind.count, 1)

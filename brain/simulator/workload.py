@@ -22,8 +22,8 @@ COLUMNS: Mapping[str, str] = {
     "time": "seconds from the start of the simulation to the submission",
     "application": "application that the job trains: a name from the catalogue, the cluster or "
     "the tables",
-    "num_replicas": "accelerators that the owner requests: the size under policies of fixed sizes, "
-    "and the first size under Brain if so many are idle",
+    "num_replicas": "accelerators that the owner requests: the size under policies with fixed "
+    "sizes, and the first size under Brain if that many are idle",
     "batch_size": "global batch that the script keeps",
     "tune": "yes if the script begins with the application's first batch and then takes the batch "
     "that Brain chooses, up to the application's largest; else no",
@@ -32,7 +32,7 @@ COLUMNS: Mapping[str, str] = {
     "start_replicas": "replicas that the job begins with under Brain, if not num_replicas",
     "unit": "number of replicas that are added or removed together",
     "priority": "jobs of higher priority come first",
-    "project": "project in whose quota the job counts",
+    "project": "project whose quota the job counts toward",
     "declared": "yes if the owner declares the length of the run, else no",
     "submitted_as": "name in the job document: runs with the same name learn from each other",
     "scale": "work of the job relative to its application: 0.5 is half as long",

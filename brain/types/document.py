@@ -302,14 +302,14 @@ def _check_roles(document: JobDocument) -> None:
         )
     if document.optimize_mode is OptimizeMode.CLUSTER:
         raise BadInput(
-            "optimizeMode cluster divides a pool by a model of workers only; set single-job beside "
-            "roles",
+            "optimizeMode cluster divides a pool by a model that predicts workers only; set "
+            "single-job for a job with roles",
             field="optimizeMode",
         )
     if bounds.unit != 1 or document.processes_per_replica != 1:
         raise BadInput(
-            "roles are for replicas of one process that come one by one; set replicas.unit and "
-            "processesPerReplica to 1",
+            "a job with roles has replicas of one process that are added one at a time; set "
+            "replicas.unit and processesPerReplica to 1",
             field="roles",
         )
 
@@ -342,13 +342,14 @@ def _check_groups(document: JobDocument) -> None:
     for name, (value, plain) in alike.items():
         if value != plain:
             raise BadInput(
-                f"{name} {value} is for replicas that are alike; leave it out beside groups",
+                f"{name} {value} is for replicas that are alike; leave it out "
+                "if the job has groups",
                 field=name,
             )
     if document.optimize_mode is OptimizeMode.CLUSTER:
         raise BadInput(
-            "optimizeMode cluster divides a pool by a model of replicas that are alike; set "
-            "single-job beside groups",
+            "optimizeMode cluster divides a pool by a model that predicts only replicas that are "
+            "alike; set single-job for a job with groups",
             field="optimizeMode",
         )
 
@@ -356,7 +357,7 @@ def _check_groups(document: JobDocument) -> None:
 def _check_grace(seconds: float | None) -> None:
     if seconds is not None and not 0 <= seconds <= MOST_SECONDS:
         raise BadInput(
-            f"checkpoint.graceSeconds {seconds:g} is not a possible grace; give 0 to "
+            f"checkpoint.graceSeconds {seconds:g} is not a possible grace period; give 0 to "
             f"{MOST_SECONDS:.0f} seconds",
             field="checkpoint.graceSeconds",
         )
@@ -381,7 +382,7 @@ def _check_shape(document: JobDocument) -> None:
     check_resources(document.resources, "resources")
     if batch.tune and parallel != Parallelism():
         raise BadInput(
-            "batch.tune is for data-parallel jobs; leave it out beside parallelism",
+            "batch.tune is only for data-parallel jobs; leave it out if parallelism is set",
             field="batch.tune",
         )
     for low, high in (

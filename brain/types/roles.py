@@ -64,14 +64,15 @@ def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
     for name, size in roles.items():
         if name not in NAMED:
             raise BadInput(
-                f"roles.{name} is not a role; give {', '.join(NAMED)}: all other replicas are "
-                "workers",
+                f"roles.{name} is not a role; choose one of {', '.join(NAMED)}; all other "
+                "replicas are workers",
                 field=f"roles.{name}",
             )
         if size.replicas < 1 or (name in SINGLE and size.replicas > 1):
             most = "exactly 1" if name in SINGLE else "at least 1"
             raise BadInput(
-                f"roles.{name}.replicas {size.replicas} must be {most}, or leave the role out",
+                f"roles.{name}.replicas {size.replicas} must be {most}; correct it, "
+                "or leave the role out",
                 field=f"roles.{name}.replicas",
             )
         if size.processes_per_replica is not None:
@@ -124,7 +125,8 @@ def check_groups(groups: Mapping[str, RoleSize]) -> None:
             )
         if size.replicas < 1:
             raise BadInput(
-                f"{field}.replicas {size.replicas} must be at least 1, or leave the group out",
+                f"{field}.replicas {size.replicas} must be at least 1; "
+                "correct it, or leave the group out",
                 field=f"{field}.replicas",
             )
         if size.processes_per_replica is None:

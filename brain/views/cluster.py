@@ -88,5 +88,6 @@ class PoolView:
     policy: StoredPolicy | None
     #: Latest round; None before the first one, or if no job shares the pool.
     round: PoolRound | None
-    #: Largest share of the utility that a better division could add; None without a round.
+    #: Upper bound on the share of the utility that a better division could add; None without a
+    #: round.
     gap: float | None

@@ -103,8 +103,8 @@ def pod(obj: Object) -> PodSight:
     created_at = instant(meta.get("creationTimestamp"))
     if not meta.get("uid") or created_at is None:
         raise BadInput(
-            f"pod {meta.get('name')!r} has no uid or no creationTimestamp; the API server's "
-            "answer is damaged, try again",
+            f"pod {meta.get('name')!r} has no uid or no creationTimestamp, so the API server's "
+            "answer is damaged; try again",
             field="metadata.uid",
         )
     return PodSight(

@@ -35,7 +35,7 @@ def trained_by(optimizer: Any) -> list[Any]:
             raise NotComparable("parameters are sharded (DeepSpeed ZeRO)")
     compiled = sys.modules.get("torch._dynamo.compiled_autograd")
     if getattr(compiled, "compiled_autograd_enabled", False):
-        raise NotComparable("compiled autograd calls no hooks of single steps")
+        raise NotComparable("compiled autograd does not call the hooks of individual steps")
     return own
 
 

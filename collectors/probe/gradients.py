@@ -295,7 +295,7 @@ class Gradients:
         """Add up the norms of a step whose gradients can be compared."""
         fired = [norms for norms in self.norms if norms]
         if not fired:
-            raise NotComparable("no gradient came to the optimizer's parameters by backward()")
+            raise NotComparable("backward() gave the optimizer's parameters no gradient")
         passes = max(map(len, fired))
         usual, self.passes = self.passes <= passes, passes
         if passes == 1 and self.probe.processes == 1:
@@ -324,11 +324,11 @@ class Gradients:
     def _check(self, fired: list[Any], passes: int, micro: int) -> None:
         """Raise ``Odd`` for a step without exactly one gradient per parameter and micro-batch."""
         if min(map(len, fired)) != passes:
-            raise Odd("some parameters take part in some backward passes of a step only")
+            raise Odd("some parameters take part in only some backward passes of a step")
         if passes != micro:
             raise Odd("%d backward passes for %d batches of a step" % (passes, micro))
         if len(self.big) != len(fired):
-            raise Odd("the step does not follow an averaging backward pass")
+            raise Odd("the step does not follow a backward pass that averages gradients")
         if self.kept not in (0, len(fired)) or (self.kept and len(self.before) != passes):
             raise Odd("some parameters keep gradients from step to step")
         if self.network is None and any(self.probe.others.values()):

@@ -27,7 +27,7 @@ RULES = (
     r"optimizeMode cluster divides",
     r"(budget\.\w+|deadline) needs the length of the job",
     r"batch\.\w+ \d+ is more than",
-    r"batch\.tune is for",
+    r"batch\.tune is only for data-parallel",
     "steps and examples both give the length",
     r"(job|name) .* is not the .* of the path",
     # 4.0 is a whole number to a schema, and none to whoever reads JSON into types.

@@ -96,7 +96,7 @@ def test_what_a_leak_filled_is_reserved_by_no_later_run(tmp_path: Path):
     assert amounts.memory_bytes == 0
     assert "memory that leaked in digits is left out" in told
     assert estimate.sizes[0].memory_bytes is None
-    assert "Memory: digits leaked, so what they used is left out." in estimate.missing
+    assert "Memory: digits leaked memory, so their memory use is left out." in estimate.missing
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_an_agent_learns_nothing_of_other_projects(api: Api) -> None:
         own = admin.send(calls.submit(digits(name="own"))).id
         admin.send(calls.submit(digits(project="secret")))
         with pytest.raises(
-            UnknownJob, match="secret has a job of this name: set BRAIN_PROJECT=secret"
+            UnknownJob, match="secret has a job with this name: set BRAIN_PROJECT=secret"
         ):
             admin.send(calls.job("digits"))
     with (

@@ -212,7 +212,7 @@ def test_an_answer_waits_for_its_reader_and_is_refused_once_that_left() -> None:
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await parts.aclose()
-        with pytest.raises(errors.NotFound, match="no client waits"):
+        with pytest.raises(errors.NotFound, match="no client is waiting"):
             await waiting
 
     asyncio.run(run())

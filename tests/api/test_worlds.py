@@ -196,7 +196,7 @@ def test_a_node_of_another_name_than_the_path_is_refused(api: Api) -> None:
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"members": world(replicas=20_000).members}, "20000 are more than the 4"),
+        ({"members": world(replicas=20_000).members}, "20000 members are more than the 4"),
         ({"epoch": 2**62}, "epoch 4611686018427387904 is not possible for job digits"),
         ({"epoch": -1}, "epoch -1 is not possible"),
     ],

@@ -126,8 +126,11 @@ def test_a_document_that_is_no_mapping_is_refused(tmp_path: Path):
         ("deadline: 2026-13-45", "is not valid YAML: month must be in 1..12"),
         ("steps: 0x_", "is not valid YAML"),
         ("name: a\n\x07steps: 3", "is not valid YAML"),
-        ("name: one\nsteps: 3\nname: two", "has the field name twice, again in line 3"),
-        ("replicas: {min: 1, max: 2, min: 2}", "has the field min twice, again in line 1"),
+        ("name: one\nsteps: 3\nname: two", "has the field name twice, the second time in line 3"),
+        (
+            "replicas: {min: 1, max: 2, min: 2}",
+            "has the field min twice, the second time in line 1",
+        ),
     ],
 )
 def test_a_document_that_no_reader_can_read_is_refused(tmp_path: Path, text: str, says: str):

@@ -259,7 +259,7 @@ def test_a_database_that_cannot_be_written_is_named(tmp_path: Path):
     [
         (["--set=tick_second=1"], "there is no setting tick_second; did you mean tick_seconds?"),
         (["--set=tick_seconds"], "--set 'tick_seconds' has no value"),
-        (["--set=port=many"], "port 'many' is not a whole number; write for example 4"),
+        (["--set=port=many"], "port 'many' is not a whole number; write 4, for example"),
         (["--slots=0"], "0 is not in the range x>=1"),
     ],
 )

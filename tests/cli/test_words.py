@@ -56,8 +56,8 @@ def test_a_job_of_another_project_is_found_with_what_to_set(service: dict[str, s
     told = typed("job", "asr-net", environment=service)
     assert (told.returncode, told.stderr) == (
         3,
-        "brain: no job of project default has the id or name asr-net; speech has a job of "
-        "this name: set BRAIN_PROJECT=speech, or add ?project=speech\n",
+        "brain: no job of project default has the id or name asr-net; among other projects, "
+        "speech has a job with this name: set BRAIN_PROJECT=speech, or add ?project=speech\n",
     )
     found = typed("job", "asr-net", environment=service | {"BRAIN_PROJECT": "speech"})
     assert (found.returncode, "asr-net" in found.stdout) == (0, True)
@@ -103,7 +103,7 @@ def test_the_report_of_a_job_that_ended_unread_asks_for_no_collector(
     service: dict[str, str],
 ) -> None:
     said = typed("report", "tall-with-a-name-of-many-words", environment=service).stdout
-    assert "this job ended before its machine was read" in said
+    assert "this job ended before any reading of its machine was taken" in said
 
 
 def test_the_audit_log_calls_jobs_by_their_names(frozen: dict[str, str]) -> None:

@@ -230,7 +230,7 @@ for (x,) in data():
         optimizer.zero_grad(); ddp(x).mean().backward(); optimizer.step()
 leave()
 """
-    said = {"the step does not follow an averaging backward pass"}
+    said = {"the step does not follow a backward pass that averages gradients"}
     assert reasons(trained(tmp_path, script)) == said
 
 

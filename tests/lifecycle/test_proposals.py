@@ -63,7 +63,9 @@ def test_a_proposal_whose_size_is_no_longer_advised_is_withdrawn():
 
     (first,) = here.plans
     assert first.state is PlanState.SUPERSEDED
-    assert first.outcome.detail.startswith("withdrawn: 457 are measured now, 320 were")
+    assert first.outcome.detail.startswith(
+        "withdrawn: the measured throughput is 457 now and was 320"
+    )
     assert here.decision.hold
 
 

@@ -164,7 +164,7 @@ def test_a_growth_within_its_band_that_brought_too_little_says_so():
 
     said = compared(grown, rate(52.1, 10.0), rate(81.0), unit="steps/s", settings=QUICK)
     assert said.replace("\u202f", " ") == (
-        "measured 81.0 of 52.1 steps/s promised; it was 80.0 before, and a growth must add "
+        "measured 81.0 of 52.1 steps/s promised; it was 80.0 before, and a larger size must add "
         "at least 10 %"
     )
 

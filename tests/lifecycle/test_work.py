@@ -42,7 +42,7 @@ def test_declared_steps_that_nobody_tested_only_shorten_what_is_expected():
 
     said = [rest(laptop) for laptop in (short, endless)]
     assert "as declared" in said[0]
-    assert "Brain assumes that the run takes as long again" in said[1]
+    assert "Brain assumes that the run still needs as much time as it has taken so far" in said[1]
 
 
 def test_in_a_shared_pool_they_count_because_who_declares_too_much_only_comes_after_others():
@@ -99,7 +99,10 @@ def test_runs_of_what_turns_out_to_be_another_script_do_not_tell_how_long_it_is(
 
     evidence = {e.label: e.value for e in laptop.decision.explanation.evidence}
     assert "not on" in evidence["rests on"]
-    assert "Brain assumes that the run takes as long again" in evidence["still to come"]
+    assert (
+        "Brain assumes that the run still needs as much time as it has taken so far"
+        in evidence["still to come"]
+    )
 
 
 def test_one_run_of_a_script_does_not_tell_how_long_the_next_one_is():
@@ -107,7 +110,7 @@ def test_one_run_of_a_script_does_not_tell_how_long_the_next_one_is():
 
     laptop.turn()
 
-    assert "Brain assumes that the run takes as long again: nothing was declared" in rest(laptop)
+    assert "as much time as it has taken so far: nothing was declared" in rest(laptop)
 
 
 def test_declarations_of_a_script_count_whatever_its_runs_are_called():

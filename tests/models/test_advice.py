@@ -221,7 +221,7 @@ def test_starved_loaders_get_the_processor_from_which_loading_hides():
 
 def test_a_leak_says_how_long_memory_lasts():
     lasts = Band(value=1800, low=1200, high=2400)
-    assert "30 min are left" in memory(seen(), lasts_seconds=lasts).reason
+    assert "memory leaks: it runs out in 30 min" in memory(seen(), lasts_seconds=lasts).reason
 
 
 def test_a_start_that_levels_off_is_no_leak():
@@ -367,7 +367,7 @@ def test_a_server_gets_the_memory_that_it_will_need_before_the_next_change():
     found = memory(server, reserved=reserved, grows=foreseen(4 * GIB, 6 * GIB))
 
     assert found.target == found.high == pytest.approx(host_memory.MARGIN * 4 * GIB)
-    assert "grows to 4 GiB before the next change" in found.reason
+    assert "memory will grow to 4 GiB before the next change" in found.reason
 
 
 def test_a_server_keeps_the_memory_of_its_end_but_not_much_more_than_it_has_now():

@@ -26,7 +26,7 @@ def test_a_restart_costs_its_part_of_the_time_that_it_gives_up():
     choice = choose_restart(LEAK)
     assert choice.restart
     assert (choice.restart_costs, choice.crash_costs) == (12, 170)
-    assert "a restart at a save costs 12 s of training, running out of memory 2 min 50 s" in (
+    assert "a restart at a save costs 12 s of training, and running out of memory 2 min 50 s" in (
         choice.reason
     )
 
@@ -34,10 +34,10 @@ def test_a_restart_costs_its_part_of_the_time_that_it_gives_up():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"ends_seconds": 400}, "after the run ends in 6 min 40 s"),
+        ({"ends_seconds": 400}, "but the run ends first, in 6 min 40 s"),
         ({"save_seconds": None}, "it cannot predict a safe point"),
-        ({"save_seconds": 2000}, "before the next save, about 33 min away"),
-        ({"left": Band(value=900, low=800, high=1000)}, "at the earliest 11 min before that"),
+        ({"save_seconds": 2000}, "before the next save, which is about 33 min away"),
+        ({"left": Band(value=900, low=800, high=1000)}, "not worth it until 11 min before that"),
         ({"restart_seconds": 200}, "a restart at a save costs 4 min of training"),
         ({"keeps_work": True, "restart_seconds": 20}, "running out of memory 20 s"),
     ],

@@ -135,7 +135,7 @@ def test_what_fell_short_is_not_tried_again():
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"settings": Settings(minimum_gain=0.9)}, "a restart needs +90"),
+        ({"settings": Settings(minimum_gain=0.9)}, "a restart must bring at least +90"),
         ({"settings": Settings(payback_seconds=10.0)}, "but the limit is"),
         ({"remaining_seconds": 30.0}, "over the remaining 30 s"),
     ],

@@ -175,7 +175,7 @@ def test_what_is_gone_is_not_guessed():
 
 
 def test_a_job_that_never_ran_is_refused_by_name(laptop: Laptop):
-    with pytest.raises(errors.UnknownJob, match="no job letters ran since"):
+    with pytest.raises(errors.UnknownJob, match="no job letters has run since"):
         recording(laptop).only("letters")
 
 

@@ -138,7 +138,7 @@ def test_groups_of_a_document_are_part_of_its_size():
         (
             {"groups": {"large": {"replicas": 0, "processesPerReplica": 8}}},
             "groups.large.replicas",
-            "groups.large.replicas 0 must be at least 1, or leave the group out",
+            "groups.large.replicas 0 must be at least 1; correct it, or leave the group out",
         ),
         (
             {"groups": {"ps": {"processesPerReplica": 8}}},
@@ -158,9 +158,13 @@ def test_groups_of_a_document_are_part_of_its_size():
         ),
         ({"replicas": {"min": 1, "max": 5}}, "replicas.min", "raise replicas.min to 2"),
         ({"replicas": {"min": 4, "max": 8, "unit": 2}}, "replicas.unit", "replicas.unit 2 is for"),
-        ({"parallelism": {"tensor": 2}}, "parallelism.tensor", "leave it out beside groups"),
-        ({"optimizeMode": "cluster"}, "optimizeMode", "set single-job beside groups"),
-        ({"batch": {"tune": True}}, "batch.tune", "leave it out beside groups"),
+        (
+            {"parallelism": {"tensor": 2}},
+            "parallelism.tensor",
+            "leave it out if the job has groups",
+        ),
+        ({"optimizeMode": "cluster"}, "optimizeMode", "set single-job for a job with groups"),
+        ({"batch": {"tune": True}}, "batch.tune", "leave it out if the job has groups"),
         (
             {"processesPerReplica": 1, "roles": {"ps": {"replicas": 1}}},
             "groups",

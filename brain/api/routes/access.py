@@ -118,8 +118,8 @@ def new_code(here: Here, who: Who, act: Act) -> Response:
     name = asked(act.body, CodeRequest).name.strip() or who.name
     if len(name) > _LONGEST_NAME or not name.isprintable():
         raise BadInput(
-            f"name {name!r:.80} is longer than {_LONGEST_NAME} characters or has invisible "
-            "ones; give a short name for the person who will use the code",
+            f"name {name!r:.80} is longer than {_LONGEST_NAME} characters or contains invisible "
+            "characters; give a short name for the person who will use the code",
             field="name",
         )
 

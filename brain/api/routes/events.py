@@ -93,7 +93,8 @@ def _number(last_event_id: str) -> int:
 def _check_id(name: str, id: int) -> int:
     if id not in _IDS:
         raise BadInput(
-            f"{name} {id} is not the id of an event: it has more than 64 bits; leave it out",
+            f"{name} {id} is not the id of an event, because it has more than 64 bits; "
+            "leave the id out",
             field=name,
         )
     return id

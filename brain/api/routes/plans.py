@@ -238,9 +238,9 @@ def _asker(who: Principal, named: str) -> str:
         return who.name
     if who.role is not Role.SCALER or len(named) > _LONGEST_NAME:
         raise errors.BadInput(
-            f"by {named[:_LONGEST_NAME]!r} is refused: only a scaler may name another person, "
-            f"in at most {_LONGEST_NAME} characters; leave by out, and Brain takes your name from "
-            "the token",
+            f"by {named[:_LONGEST_NAME]!r} is refused: only a scaler may name another person, and "
+            f"the name may have at most {_LONGEST_NAME} characters; leave by out, and Brain takes "
+            "your name from the token",
             field="by",
         )
     return named

@@ -102,7 +102,7 @@ def _found(tx: Transaction, pool: PoolName) -> StoredPolicy:
     found = tx.pools.policy(pool)
     if found is None:
         raise errors.UnknownPool(
-            f"pool {pool} has no policy; write one with PUT, or leave its projects to share it "
+            f"pool {pool} has no policy; write one with PUT, or let its projects share the pool "
             "without rules"
         )
     return found

@@ -78,6 +78,6 @@ async def scaler_requests(
 async def answer_request(
     pool: PoolName, request: str, here: Here, who: Who, body: Body
 ) -> Response:
-    """Answer a request, or a part of it; 404 if no client waits for the answer any more."""
+    """Answer a request, or a part of it; 404 if no client is waiting for the answer."""
     await here.relay.answer(pool, request, wire.convert(json_body(body), ScalerAnswer))
     return answer(None, status=204)

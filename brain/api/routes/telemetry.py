@@ -69,7 +69,7 @@ def take() -> None:
     The body is JSON or NDJSON, either plain or with ``Content-Encoding`` gzip or zstd. Repeating a
     batch changes nothing.
     """
-    raise AssertionError("``answer`` stands before this route, which only describes it")
+    raise AssertionError("``answer`` handles these requests; this route only describes them")
 
 
 def is_for(scope: Scope) -> bool:

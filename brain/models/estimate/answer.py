@@ -148,7 +148,7 @@ def _missing(
             "set accelerator_prices."
         )
     if leaky := asked.needs.leaky:
-        found.append(f"Memory: {', '.join(leaky)} leaked, so what they used is left out.")
+        found.append(f"Memory: {', '.join(leaky)} leaked memory, so their memory use is left out.")
     if starved := asked.needs.starved:
         found.append(
             f"Loading: similar jobs waited for data during {percent(starved)} of each step while "
@@ -169,9 +169,12 @@ def _no_work(asked: SizeQuestion, question: EstimateQuestion) -> str:
     """Return the reason why the estimate has no time to finish."""
     assert asked.model is not None, "without a model the throughput is missing, not only the work"
     if asked.model.present.examples_per_step is None and question.examples is not None:
-        return "Time: the batch size is unknown, so the number of examples is, too; give --steps."
+        return (
+            "Time: the batch size is unknown, so the number of examples is unknown, "
+            "too; give --steps."
+        )
     return (
-        "Time: the document declares no `steps` and no similar job ended well; give --steps, "
+        "Time: the document declares no `steps` and no similar job succeeded; give --steps, "
         "--examples, or `epochs` with --examples-per-epoch."
     )
 
@@ -202,4 +205,4 @@ def _network(rows: Sequence[SizeEstimate]) -> list[str]:
         return []
     known = any(row.network_bytes_per_second is not None for row in spread)
     said = "taken from the size of the checkpoint" if known else "not known"
-    return [f"Network: no similar job ran over several nodes; the traffic of gradients is {said}."]
+    return [f"Network: no similar job ran across several nodes; the gradient traffic is {said}."]

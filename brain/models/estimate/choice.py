@@ -73,7 +73,7 @@ def _utility(row: SizeEstimate, market: PriceList, priced: bool) -> float:
 
 
 def _goodput(row: SizeEstimate) -> float:
-    assert row.throughput is not None, "a row in question has a throughput"
+    assert row.throughput is not None, "only rows with a throughput are compared"
     return row.throughput.examples_per_second * row.efficiency
 
 
@@ -81,12 +81,12 @@ def _why_not(row: SizeEstimate, best: SizeEstimate, market: PriceList, priced: b
     gain, needed = _gain(row, best), _needed(row, best, market, priced)
     if gain >= 1:
         return (
-            f"{ratio(gain)} of the throughput, but only {ratio(needed)} would pay for the "
-            "accelerators"
+            f"{ratio(gain)} of the throughput, but at least {ratio(needed)} is needed to pay for "
+            "the accelerators"
         )
     return (
-        f"keeps only {ratio(gain)} of the throughput; the saving is worth it from {ratio(needed)} "
-        "on"
+        f"keeps only {ratio(gain)} of the throughput; the saving is worth it only at "
+        f"{ratio(needed)} or more"
     )
 
 
@@ -103,7 +103,7 @@ def _needed(row: SizeEstimate, best: SizeEstimate, market: PriceList, priced: bo
 def _explained(
     best: SizeEstimate, rows: Sequence[SizeEstimate], market: PriceList, unit: str, priced: bool
 ) -> Explanation:
-    assert best.throughput is not None, "a row in question has a throughput"
+    assert best.throughput is not None, "the chosen row has a throughput"
     others = [row for row in rows if not row.chosen]
     return Explanation(
         code="exploring" if best.exploring else "estimated",
@@ -118,8 +118,8 @@ def _explained(
             for row in others
         ),
         next_step=(
-            f"Submit with `replicas.start: {best.replicas}`; Brain measures it and goes on from "
-            "there."
+            f"Submit with `replicas.start: {best.replicas}`; Brain measures this size and "
+            "continues from there."
             if best.fits_now
             else f"Submit the job; it waits until {described(best)} fit the pool."
         ),
@@ -129,7 +129,7 @@ def _explained(
 def _reason(
     best: SizeEstimate, others: Sequence[SizeEstimate], market: PriceList, unit: str, priced: bool
 ) -> str:
-    assert best.throughput is not None, "a row in question has a throughput"
+    assert best.throughput is not None, "the chosen row has a throughput"
     rate = quantity(best.throughput.examples_per_second, unit)
     kin = [row for row in others if row.accelerator == best.accelerator and row.throughput]
     larger = [row for row in kin if row.replicas > best.replicas]
@@ -138,15 +138,15 @@ def _reason(
         following = min(larger, key=lambda row: row.replicas)
         gain, needed = _gain(following, best), _needed(following, best, market, priced)
         return (
-            f"{rate} with {described(best)}; {following.replicas} would make {ratio(gain)} of "
-            f"that, but only {ratio(needed)} would pay for them"
+            f"{rate} with {described(best)}; {following.replicas} replicas would make "
+            f"{ratio(gain)} of that, but at least {ratio(needed)} is needed to pay for them"
         )
     if smaller:
         before = max(smaller, key=lambda row: row.replicas)
         gain, needed = 1 / _gain(before, best), 1 / _needed(before, best, market, priced)
         return (
-            f"{rate} with {described(best)}, {ratio(gain)} of what {before.replicas} would make; "
-            f"{ratio(needed)} pays for them"
+            f"{rate} with {described(best)}, {ratio(gain)} of what {before.replicas} replicas "
+            f"would make; at least {ratio(needed)} is needed to pay for them"
         )
     return f"{rate} with {described(best)}, the only size that can be predicted"
 

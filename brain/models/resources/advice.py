@@ -107,10 +107,7 @@ def _cpu(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice | N
         said = f"with {cores(loader)} or more, loading data no longer delays computing"
     elif held:
         wanted = max(wanted, cpu.raised(limit, loader, throttled_share=use.throttled))
-        said = (
-            f"use reached the limit of {cores(limit)}, so the need is unknown; reserve half as "
-            "much again"
-        )
+        said = f"use reached the limit of {cores(limit)}, so the need is unknown; reserve 50 % more"
         if cpu.throttles(use.throttled):
             stopped = f"throttled a replica in {percent(use.throttled)} of its periods"
             said = f"the quota of {cores(limit)} {stopped}, so the need is unknown"
@@ -157,7 +154,10 @@ def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice 
         soon, last = signs.grows
         if soon.request_bytes > wanted:
             wanted = soon.request_bytes
-            said = f"{said}, and grows to {gibibytes(soon.most_bytes)} before the next change"
+            said = (
+                f"{said}, and memory will grow to {gibibytes(soon.most_bytes)} before "
+                "the next change"
+            )
         ample, learns_days = max(wanted, min(last.request_bytes, _GROWS * peak)), 0.0
     if limit > 0 and peak > _MEMORY_FULL * limit:
         wanted = max(wanted, host_memory.raised(limit, growing=growing))
@@ -169,7 +169,7 @@ def _memory(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice 
     if kill is not None and level > wanted:
         wanted, said = level, f"a replica ran out of memory at {gibibytes(kill.limit_bytes)}"
     if leaks and signs.lasts_seconds is not None:
-        said = f"{said}, and memory leaks: {duration(signs.lasts_seconds.value)} are left"
+        said = f"{said}, and memory leaks: it runs out in {duration(signs.lasts_seconds.value)}"
     return _amount(
         seen,
         MIB,

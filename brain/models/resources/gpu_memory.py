@@ -206,5 +206,5 @@ def _column(X: ArrayLike) -> Floats:
     if found.ndim != 2 or found.shape[1] != 1:
         raise ValueError(f"X has shape {found.shape}; it needs one column, the local batch")
     if not (np.isfinite(found).all() and (found > 0).all()):
-        raise ValueError("local batches are finite and above 0")
+        raise ValueError("local batches must be finite and above 0")
     return found[:, 0]

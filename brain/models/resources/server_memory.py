@@ -148,9 +148,13 @@ def _expect_readings(x: _Floats, used: _Floats, base_bytes: float) -> None:
         )
     sound = np.isfinite(x).all() and np.isfinite(used).all() and (x > 0).all()
     if not sound or (np.diff(x) <= 0).any() or not 0 <= base_bytes < math.inf:
-        raise Undetermined("readings must be finite, and their examples must grow", code="no-usage")
+        raise Undetermined(
+            "readings must be finite, and the number of examples must increase from "
+            "each reading to the next",
+            code="no-usage",
+        )
     if used[-1] <= base_bytes:
-        raise Undetermined("the server has not grown yet", code="no-growth")
+        raise Undetermined("the server's memory has not grown yet", code="no-growth")
 
 
 def _newest(x: _Floats, share: float) -> NDArray[np.bool_]:

@@ -66,7 +66,7 @@ class ServedJob:
         rate = self.steps_per_second
         if self.workers < 1 or not self.servers or not 0 < rate < math.inf:
             raise Undetermined(
-                "no steps of workers beside parameter servers were measured", code="no-steps"
+                "no steps of workers with parameter servers were measured", code="no-steps"
             )
         for one in self.servers:
             if not (0 < one.cpus < math.inf and 0 <= one.used_cpus < math.inf):

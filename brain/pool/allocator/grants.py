@@ -145,7 +145,7 @@ def _because(seating: Seating, job: PoolJob, index: int, refused: Mapping[int, s
     if index in refused:
         return refused[index]
     if job.pinned:
-        return "the job keeps its size, because it may not change now"
+        return "the job keeps its size, because it cannot change now"
     return seating.squeezed.get(index, "")
 
 

@@ -86,7 +86,7 @@ def unusable(job: PoolJob) -> str | None:
     if rest is not None and not (math.isfinite(rest) and rest >= 0):
         return f"remaining_seconds is {rest}: use None if it is unknown"
     if job.gpus_per_replica < 1:
-        return f"gpus_per_replica is {job.gpus_per_replica}: a replica takes 1 or more"
+        return f"gpus_per_replica is {job.gpus_per_replica}: it must be at least 1"
     if not any(len(curve.rows) for curve in job.curves.values()):
         return "the job has no configuration: none was measured yet, or its bounds allow none"
     return None

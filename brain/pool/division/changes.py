@@ -312,7 +312,7 @@ class _Carried:
         gain = None if made.member.untenable else _gain(made)
         if gain is not None and gain < self._settings.minimum_gain:
             least = change(self._settings.minimum_gain)
-            return f"{change(gain)} expected, but a restart needs {least}"
+            return f"{change(gain)} expected, but a restart must bring at least {least}"
         acts = any(one.grant.outcome is not RoundEffect.SHRINKS for one in self.changes)
         if acts and size > self._left:
             share = percent(self._settings.moved_share)

@@ -236,7 +236,7 @@ def _placed(memo: Memo, job: Job) -> tuple[JobPlacement | None, Hold | None]:
             code="node-drained" if lost else "mixed-nodes",
             reason=f"{lost[0]} accepts no more replicas"
             if lost
-            else f"the job's replicas are on {', '.join(sorted(kinds))} at once",
+            else f"the job's replicas are on several kinds of node: {', '.join(sorted(kinds))}",
             short="other jobs could not use the job's nodes",
             next_step=(
                 "Brain decides again when the job's nodes are of one kind and accept replicas."

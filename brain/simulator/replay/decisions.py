@@ -138,9 +138,9 @@ class _Again:
             self._decision = replace(self._decision, before=stands, replicas=stands)
         if again.target.replicas != self._decision.replicas:
             why = (
-                f"with the data still kept Brain decides {again.target.replicas} "
-                f"({again.explanation.code}), and it decided {self._decision.replicas} then: "
-                "some data is gone, or the settings were different"
+                f"with the data that is still stored Brain decides on {again.target.replicas} "
+                f"replicas ({again.explanation.code}), but at that time it decided on "
+                f"{self._decision.replicas}: some data is gone, or the settings were different"
             )
             return self._untold(why, evidence=evidence)
         if policy == "brain":

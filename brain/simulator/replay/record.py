@@ -113,7 +113,7 @@ class Recording:
         named = {r.job.id for r in self.jobs if name in (r.job.id, r.job.document.name)}
         if not named:
             raise UnknownJob(
-                f"no job {name} ran since {self.since:%Y-%m-%d %H:%M}; look further back"
+                f"no job {name} has run since {self.since:%Y-%m-%d %H:%M}; look further back"
             )
         return replace(self, about=frozenset(named))
 

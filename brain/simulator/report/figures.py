@@ -75,7 +75,10 @@ def use(outcome: PolicyOutcome, until: float) -> str:
         text(f"{capacity} in all", right + 8, y(capacity) + 4, "lb"),
         text(f"{mean} held", right + 8, max(y(capacity) + 18, y(share * capacity) + 4), "lb"),
     ]
-    said = f"{outcome.policy}: {mean} of {capacity} accelerators held until the last job ended"
+    said = (
+        f"{outcome.policy}: on average {mean} of {capacity} accelerators held until the last "
+        "job ended"
+    )
     return svg(frame, [*grid, *parts], said)
 
 
@@ -114,7 +117,7 @@ def _row(job: JobResult, x: Scale, top: int, height: int) -> str:
         drawn.append(_bar(stepped, max(ended, stepped + 0.5), top, height, kind))
     sizes = " → ".join(str(len(stay.placement)) for stay in job.stays)
     told = (
-        f"{job.name} ({job.application}): {duration(job.jct)} after it came, "
+        f"{job.name} ({job.application}): completed {duration(job.jct)} after it arrived, "
         f"{count(job.restarts, 'restart')}, accelerators {sizes}"
     )
     return element("g", f"<title>{escape(told)}</title>" + "".join(drawn))

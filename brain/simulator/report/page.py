@@ -190,13 +190,13 @@ def _foot(outcome: PolicyOutcome) -> str:
         (spec.failures.per_node_day, "failures"),
         (spec.stragglers.per_node_day, "slow spells"),
     ]
-    said = [f"{number(rate)} {name} per node and day" for rate, name in troubles if rate] or [
+    said = [f"{number(rate)} {name} per node per day" for rate, name in troubles if rate] or [
         "no node fails or slows down"
     ]
     return (
-        "<footer class='cap12'>Fairness ρ is the time a job took over the time it would have taken "
-        "with an equal share of the cluster for itself; 1 is fair. "
-        f"A change of a world costs {duration(spec.restart_seconds)} unless its application says "
-        f"otherwise; {escape(' and '.join(said))}. Decision times were measured on the machine "
-        f"that simulated and are the only figures here that another run changes.</footer>"
+        "<footer class='cap12'>Fairness ρ is the time a job took divided by the time it would "
+        "have taken with an equal share of the cluster for itself; 1 is fair. A change of a "
+        f"world costs {duration(spec.restart_seconds)} unless its application says otherwise; "
+        f"{escape(' and '.join(said))}. Decision times were measured on the machine that ran the "
+        "simulation. They are the only figures here that differ from run to run.</footer>"
     )

@@ -27,7 +27,9 @@ def test_a_job_whose_workers_wait_for_data_is_given_no_more_of_them():
     others = {
         one.replicas: one.why_not for one in fleet.decision("starved").explanation.alternatives
     }
-    assert others[2] == "workers wait for data 73 % of each step; that comes first"
+    assert (
+        others[2] == "workers wait for data during 73 % of each step; more workers would wait, too"
+    )
 
 
 def two(fleet: Fleet, **document: Any) -> Fleet:

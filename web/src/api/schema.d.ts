@@ -54,7 +54,7 @@ export interface paths {
         };
         /**
          * Stream
-         * @description Stream everything that happens as server-sent events; ``Last-Event-ID`` resumes.
+         * @description Stream all events as server-sent events; ``Last-Event-ID`` resumes an interrupted stream.
          *
          *     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples, ``event: jobs`` has
          *     the changed fields of rows of the list of jobs, and ``event: changed`` names other lists that
@@ -172,8 +172,8 @@ export interface paths {
          * @description Start a job from its document. Values of ``environment`` are stored encrypted; answers show
          *     only their names.
          *
-         *     In a cluster's pool, the pool's scaler creates an ElasticJob from the document; an error quotes
-         *     the reason for which the cluster refuses it.
+         *     In a cluster's pool, the pool's scaler creates an ElasticJob from the document; if the cluster
+         *     refuses the object, the error quotes the cluster's reason.
          */
         post: operations["submit"];
         delete?: never;
@@ -351,7 +351,7 @@ export interface paths {
         };
         /**
          * Recommendation
-         * @description Return the latest decision about a job, a change or a hold; null before Brain's first
+         * @description Return the latest decision about a job (a change or a hold); null before Brain's first
          *     decision.
          */
         get: operations["recommendation"];
@@ -414,8 +414,8 @@ export interface paths {
         };
         /**
          * Report
-         * @description Return the amounts that each replica reserves, uses and should reserve, and a document with
-         *     these amounts.
+         * @description Return the amounts that each replica reserves, uses and should reserve, and the document to
+         *     submit next time, with the advised amounts.
          */
         get: operations["report"];
         put?: never;
@@ -958,7 +958,7 @@ export interface paths {
         put?: never;
         /**
          * Answer Request
-         * @description Answer a request, or a part of it; 404 if no client waits for the answer any more.
+         * @description Answer a request, or a part of it; 404 if no client is waiting for the answer.
          */
         post: operations["answer_request"];
         delete?: never;
@@ -1059,7 +1059,7 @@ export interface paths {
         put?: never;
         /**
          * Sign Out
-         * @description End this session; an administrator revokes other tokens.
+         * @description End this session; only an administrator can revoke other tokens.
          */
         post: operations["sign_out"];
         delete?: never;
@@ -1081,7 +1081,8 @@ export interface paths {
          * Take
          * @description Store a batch; valid samples are committed, and invalid ones are returned with reasons.
          *
-         *     JSON or NDJSON, plain or ``Content-Encoding`` gzip or zstd. Repeating a batch changes nothing.
+         *     The body is JSON or NDJSON, either plain or with ``Content-Encoding`` gzip or zstd. Repeating a
+         *     batch changes nothing.
          */
         post: operations["take"];
         delete?: never;
@@ -1344,7 +1345,7 @@ export interface components {
         };
         /**
          * Calibrated
-         * @description The outcomes of promises, to compare with the promised share of nine in ten.
+         * @description The outcomes of all promises; nine in ten measurements should be within their bands.
          */
         Calibrated: {
             /** Bias */
@@ -1589,7 +1590,7 @@ export interface components {
         /**
          * DigestLine
          * @description The amounts of one resource that all measured replicas of an owner reserved, used, needed and
-         *     wasted, in hours times ``unit``.
+         *     wasted, in ``unit``.
          */
         DigestLine: {
             /** Cost */
@@ -1696,7 +1697,7 @@ export interface components {
         };
         /**
          * Checkpoint
-         * @description What the owner states about the script's checkpoints; the probe detects most of it by
+         * @description The owner's statements about the script's checkpoints; the probe detects most facts by
          *     itself.
          */
         DocumentCheckpoint: {
@@ -1941,7 +1942,7 @@ export interface components {
         };
         /**
          * EstimateRequest
-         * @description A job that does not run yet, and questions about it: the body of ``POST jobs:estimate``.
+         * @description A job that is not running yet, and questions about it: the body of ``POST jobs:estimate``.
          */
         EstimateRequest: {
             /** Document */
@@ -1961,7 +1962,7 @@ export interface components {
         };
         /**
          * Event
-         * @description An event; ``id`` increases, and a client of the event stream resumes after it.
+         * @description An event. Ids increase; a client of the event stream resumes after the last id it read.
          */
         Event: {
             /**
@@ -2050,7 +2051,7 @@ export interface components {
         };
         /**
          * FreeTrial
-         * @description A micro-batch size whose measurement, without a restart, would improve the model for a
+         * @description A micro-batch size that can be measured without a restart, to improve the model for one job
          *     size.
          */
         FreeTrial: {
@@ -2065,7 +2066,7 @@ export interface components {
         };
         /**
          * Freeze
-         * @description A freeze: Brain applies no plans of its scope, but still decides and replaces failed
+         * @description A freeze: Brain applies no plans in its scope, but still decides and replaces failed
          *     replicas.
          */
         Freeze: {
@@ -2672,7 +2673,7 @@ export interface components {
         JobState: "Queued" | "Starting" | "Running" | "Changing" | "Degraded" | "Suspended" | "Succeeded" | "Failed" | "Cancelled";
         /**
          * JobView
-         * @description A job with its observations, as lists and the head of the job's page show it.
+         * @description A job with its observations, as shown in lists and at the top of the job's page.
          */
         JobView: {
             /** Advise Only */
@@ -3573,7 +3574,7 @@ export interface components {
         };
         /**
          * RelayedError
-         * @description An error of ``brain.errors``, by its class.
+         * @description An error of ``brain.errors``, which is identified by the name of its class.
          */
         RelayedError: {
             /** Detail */
@@ -3681,7 +3682,7 @@ export interface components {
         ReplicaState: "starting" | "running" | "exited";
         /**
          * ResizeRequest
-         * @description A request of a person or program for a plan: ``POST jobs/{job}/plans``.
+         * @description A request by a person or program for a plan: ``POST jobs/{job}/plans``.
          */
         ResizeRequest: {
             /**
@@ -3850,7 +3851,7 @@ export interface components {
         };
         /**
          * SavingsOf
-         * @description Savings of accelerators, or of processors by jobs without accelerators.
+         * @description Savings of accelerators, or of processors for jobs without accelerators.
          */
         SavingsOf: {
             /** Advice Fell Short */
@@ -3968,7 +3969,7 @@ export interface components {
         };
         /**
          * ScalerRequest
-         * @description A request with an id for its answer; exactly one of the kinds is set.
+         * @description A request with the id that its answer will repeat; exactly one of the kinds is set.
          */
         ScalerRequest: {
             /** Id */
@@ -4037,7 +4038,7 @@ export interface components {
         };
         /**
          * SignInCode
-         * @description A new one-time code, the person it is for, and the path that uses it.
+         * @description A new one-time code, the person whom it signs in, and the path at which it is used.
          */
         SignInCode: {
             /** Code */
@@ -4186,7 +4187,7 @@ export interface components {
         };
         /**
          * TelemetryLosses
-         * @description The numbers of a job's samples that are known to be lost.
+         * @description How many of a job's samples are known to be lost, by the way in which they were lost.
          */
         TelemetryLosses: {
             /** Dropped */
@@ -4517,7 +4518,7 @@ export interface operations {
                 page_token?: string;
                 since?: string | null;
                 until?: string | null;
-                /** @description at, actor, action, target; with - before it the order is descending: -at */
+                /** @description at, actor, action, target; put - before a name for descending order: -at */
                 sort?: string;
             };
             header?: never;
@@ -5152,9 +5153,9 @@ export interface operations {
                 filter?: string;
                 since?: string | null;
                 until?: string | null;
-                /** @description Fields to return of each item, separated by commas: id,name,state */
+                /** @description Fields to return for each item, separated by commas: id,name,state */
                 fields?: string;
-                /** @description created_at, name, owner, pool, project, state, updated_at; with - before it the order is descending: -created_at */
+                /** @description created_at, name, owner, pool, project, state, updated_at; put - before a name for descending order: -created_at */
                 sort?: string;
             };
             header?: never;
@@ -8105,9 +8106,9 @@ export interface operations {
             query?: {
                 page_size?: number;
                 page_token?: string;
-                /** @description Fields to return of each item, separated by commas: id,name,state */
+                /** @description Fields to return for each item, separated by commas: id,name,state */
                 fields?: string;
-                /** @description name, pool, accelerator, seen_at; with - before it the order is descending: -name */
+                /** @description name, pool, accelerator, seen_at; put - before a name for descending order: -name */
                 sort?: string;
             };
             header?: never;
@@ -8278,9 +8279,9 @@ export interface operations {
                 filter?: string;
                 since?: string | null;
                 until?: string | null;
-                /** @description Fields to return of each item, separated by commas: id,name,state */
+                /** @description Fields to return for each item, separated by commas: id,name,state */
                 fields?: string;
-                /** @description created_at, kind, state, updated_at; with - before it the order is descending: -created_at */
+                /** @description created_at, kind, state, updated_at; put - before a name for descending order: -created_at */
                 sort?: string;
             };
             header?: never;
