@@ -68,8 +68,8 @@ def _run(arguments: list[str], prog: str) -> int:
     config = replace(options.launch_config(entrypoint, environment, directory), step=step)
     if config.shape is None and config.unit > config.nodes_max:
         raise BadInput(
-            f"--node_unit={config.unit} (or --parallel) needs as many nodes, and --nnodes lets "
-            f"{config.nodes_max} join; give --nnodes={config.unit} or more",
+            f"--node_unit={config.unit} (or --parallel) needs as many nodes, but --nnodes lets "
+            f"only {config.nodes_max} join; give --nnodes={config.unit} or more",
             field="node_unit",
         )
     if config.processes > 1 and "OMP_NUM_THREADS" not in environment:

@@ -148,7 +148,7 @@ def nodes(said: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d+)(?::(\d+))?", said)
     if not found:
         raise BadInput(
-            f"--nnodes={said} is not N or MIN:MAX; give 2 or 1:4 for example", field="nnodes"
+            f"--nnodes={said} is not N or MIN:MAX; give 2 or 1:4, for example", field="nnodes"
         )
     least = int(found[1])
     most = int(found[2] or least)
@@ -297,8 +297,8 @@ def _grace(options: Mapping[str, Any], environment: Mapping[str, str]) -> float:
         seconds = math.nan
     if not math.isfinite(seconds):
         raise BadInput(
-            f"TORCH_ELASTIC_SHUTDOWN_TIMEOUT={said} is not a number of seconds; give for example "
-            f"{GRACE_SECONDS:.0f}",
+            f"TORCH_ELASTIC_SHUTDOWN_TIMEOUT={said} is not a number of seconds; give "
+            f"{GRACE_SECONDS:.0f}, for example",
             field="shutdown_timeout",
         )
     return seconds
@@ -342,7 +342,7 @@ def _ratio(options: Mapping[str, Any]) -> float:
     ratio = float(options.get("straggler_ratio", 1.15))
     if not ratio > 1:
         raise BadInput(
-            f"--straggler-ratio={ratio:g} must be above 1, or every node is slow",
+            f"--straggler-ratio={ratio:g} must be above 1; otherwise every node counts as slow",
             field="straggler_ratio",
         )
     return ratio

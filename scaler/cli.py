@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         token = (home / "scaler.token").read_text().strip()
     except OSError as why:
         print(
-            f"brain-scale: {why}; start the service once, which writes this file", file=sys.stderr
+            f"brain-scale: {why}; start the service once, because it writes this file",
+            file=sys.stderr,
         )
         return 1
     with _alone(home / "scaler.lock") as alone:

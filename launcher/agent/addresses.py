@@ -45,6 +45,6 @@ def towards(endpoint: str) -> str:
             return str(probe.getsockname()[0])
     except (OSError, ValueError) as cannot:
         raise BadInput(
-            f"--rdzv-endpoint={endpoint} is not host:port that this machine can reach: {cannot}",
+            f"--rdzv-endpoint={endpoint} is not a host:port that this machine can reach: {cannot}",
             field="rdzv_endpoint",
         ) from cannot

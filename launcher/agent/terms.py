@@ -150,7 +150,7 @@ def _rendezvous(config: LaunchConfig, name: str, default: float) -> float:
         value = 0.0
     if not 0 < value < math.inf:
         raise BadInput(
-            f"--rdzv-conf: {name}={said} is not a number above 0; give {default:g} for example",
+            f"--rdzv-conf: {name}={said} is not a number above 0; give {default:g}, for example",
             field="rdzv_conf",
         )
     return value

@@ -46,7 +46,7 @@ DLROVER = (
     ),
     _switch(
         "--comm-perf-test",
-        "As --network-check, and print how fast the nodes communicate.",
+        "Like --network-check, and also print how fast the nodes communicate.",
         alias="--comm_perf_test",
     ),
     _value(
@@ -67,7 +67,7 @@ DLROVER = (
     ),
     _switch(
         "--save_at_breakpoint",
-        "Persist the memory checkpoint when a worker fails.",
+        "Write the RAM checkpoint to storage when a worker fails.",
         alias="--save-at-breakpoint",
     ),
     _switch(
@@ -83,7 +83,7 @@ DLROVER = (
     ),
     _value(
         "--training_port",
-        "First port of NPU training.",
+        "First port for NPU training.",
         idle="is for Ascend devices, on which brain-run has not been tested",
         alias="--training-port",
         default="60000",
@@ -97,7 +97,7 @@ DLROVER = (
     _value(
         "--ucp_device_type",
         "Device of universal checkpoints.",
-        idle="has no effect: checkpoints are never converted here",
+        idle="has no effect: brain-run never converts checkpoints",
         default="cpu",
     ),
 )
@@ -179,7 +179,7 @@ OURS = (
         names=("--park-cuda",),
         dest="park_cuda",
         switch=True,
-        help="Parked workers create their CUDA context ahead (0.5 GB of GPU memory each).",
+        help="Parked workers create their CUDA context ahead of time (0.5 GB of GPU memory each).",
     ),
     Flag(
         names=("--no-probe",),

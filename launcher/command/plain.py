@@ -31,7 +31,7 @@ def command(
     """
     if description.installed_torch(interpreter) is None:
         raise BadInput(
-            f"BRAIN_OFF=1 asks for plain torchrun, and no torch was found beside {interpreter}; "
+            f"BRAIN_OFF=1 asks for plain torchrun, but no torch was found for {interpreter}; "
             "install torch there, or unset BRAIN_OFF",
             field="BRAIN_OFF",
         )

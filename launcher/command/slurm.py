@@ -123,7 +123,7 @@ def advice(step: SlurmStep | None, options: Mapping[str, Any]) -> str:
         return ""
     each = step.tasks // max(1, step.nodes)
     return (
-        f"srun started {step.tasks} tasks on {step.nodes} nodes and each of them is a job of its "
+        f"srun started {step.tasks} tasks on {step.nodes} nodes, and each task is a job of its "
         f"own; for one job give srun --ntasks-per-node=1 and brain-run --nproc-per-node={each}"
     )
 

@@ -89,8 +89,8 @@ def worth(
     if not pays:
         return ""
     return (
-        f"replica {slow.replica} on {slow.node} takes {slow.ratio:.2f} times as long for its own "
-        f"share of a step as usual; {len(rest)} replicas without it are quicker than "
-        f"{len(monitor.document.members)} with it, so replica {slow.replica} leaves at the next "
-        "safe point"
+        f"replica {slow.replica} on {slow.node} takes {slow.ratio:.2f} times as long as usual for "
+        f"its own share of a step. Because {len(rest)} replicas without it are faster than "
+        f"{len(monitor.document.members)} with it, replica {slow.replica} leaves at "
+        "the next safe point"
     )

@@ -146,7 +146,8 @@ class Sampler:
         """
         if not 0 <= rank < world:
             raise BadInput(
-                f"rank: {rank} is not in a world of size {world}; give 0 to the size less 1",
+                f"rank: {rank} is not in a world of size {world}; give a rank from 0 to one less "
+                "than the size",
                 field="rank",
             )
         self._rank, self._world = rank, world

@@ -276,7 +276,7 @@ def _connect(
     ends = {end for each in range(size) for end in _ends(store.get(f"{attempt}/ends/{each}"))}
     try:
         if not mine:  # then nobody could end what is connected to it
-            raise RuntimeError("gloo's device was not seen listening")
+            raise RuntimeError("no listening socket of gloo's device was found")
         backend = dist.ProcessGroupGloo(dist.PrefixStore(f"{attempt}", store), rank, size, options)
     except (RuntimeError, TimeoutError):
         backend = None

@@ -56,9 +56,9 @@ def _whole(model: torch.nn.Module) -> None:
         hasattr(each, "_fsdp_param_group") for each in model.modules()
     ):
         raise BadInput(
-            "model: the model is sharded over processes (FSDP, tensor or pipeline parallel), so no "
-            "process can go on alone; leave elastic.join out, and the world changes by the "
-            "launcher's fast restart path",
+            "model: the model is sharded over processes (FSDP, tensor or pipeline parallel), so "
+            "no process can go on alone; leave elastic.join out, so that the world changes "
+            "through the launcher's fast restart path",
             field="model",
         )
     if "DistributedDataParallel" in kinds:

@@ -68,10 +68,10 @@ class Generators:
         objects = gc.get_objects()
         gc.freeze()  # so that the next look is at what is new; a fork freezes it anyway
         if used:
-            return "it seeds %s, or draws from it, as it is imported" % used
+            return "it seeds %s or draws numbers from it as it is imported" % used
         unseeded = [each for each in self._others(objects) if _unseeded(each)]
         if not all([self._renewable(each, seeds) for each in unseeded]) or self._numbers_drawn():
-            return "it makes random numbers as it is imported"
+            return "it generates random numbers as it is imported"
         return None
 
     def renew(self) -> None:

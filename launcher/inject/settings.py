@@ -128,7 +128,7 @@ class Comparison:
             return
         self.again, self.report = again, report
         if known:
-            self.noticed = "an earlier run of the script made no settings"
+            self.noticed = "an earlier run of the script changed no settings"
         else:
             self._listen()
         for name in self.hidden:
@@ -355,8 +355,9 @@ def _say(name: str, library: str, ahead: "str | None", own: "str | None", notice
     with_ours = "without it" if ahead is None else "with %s" % ahead
     its = "%s=%s was set" % (name, own) if own is not None else "%s was removed" % name
     said = (
-        "brain: %s before the script imports %s, which Brain had imported ahead %s; because %s, "
-        "this run continues without the change, and its next start imports nothing ahead\n"
+        "brain: %s before the script imports %s, but Brain had already imported that library %s; "
+        "because %s, this run continues without the change, and the script's next start imports "
+        "nothing ahead\n"
     )
     _tell(said % (its, library, with_ours, noticed))
 

@@ -111,14 +111,14 @@ class Traces:
         if copied:
             return "it keeps a copy of the environment as it is imported"
         if names:
-            return "it makes names of temporary files as it is imported"
+            return "it creates names of temporary files as it is imported"
         if drawn:
-            return "it makes random numbers as it is imported"
+            return "it generates random numbers as it is imported"
         for kind, now in self._known.items():
             if now - before[kind]:
                 return "it %s as it is imported (%s)" % (kind, sorted(now - before[kind])[0])
         if process:
-            return "it keeps its process's id as it is imported (%s)" % process
+            return "it keeps its process id as it is imported (%s)" % process
         return None
 
     def end(self) -> None:

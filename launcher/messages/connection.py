@@ -98,7 +98,10 @@ class Connection:
     async def _body(self) -> bytes:
         length = int.from_bytes(await self._reader.readexactly(4), "big")
         if length > LIMIT_BYTES:
-            raise BadInput(f"a message of {length} bytes is too long; at most {LIMIT_BYTES}")
+            raise BadInput(
+                f"a message of {length} bytes is too long; a message may have at most "
+                f"{LIMIT_BYTES} bytes"
+            )
         return await self._reader.readexactly(length)
 
     def shut(self) -> None:

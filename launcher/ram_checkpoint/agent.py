@@ -158,7 +158,10 @@ class RamCheckpoint:
             async with asyncio.timeout(_BREAKPOINT_SECONDS):
                 await self.hold.persisted()
         except TimeoutError:
-            say(f"storage takes longer than {_BREAKPOINT_SECONDS:.0f} s; training goes on")
+            say(
+                "writing the checkpoint to storage takes longer than "
+                f"{_BREAKPOINT_SECONDS:.0f} s; training goes on"
+            )
 
     async def drain(self, *, hurry: bool) -> None:
         """Write everything to storage and free the memory, before the agent leaves.

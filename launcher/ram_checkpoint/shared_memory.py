@@ -108,7 +108,7 @@ class SharedMemory:
             registry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = _make(root)
         except OSError as cannot:
-            raise Unavailable(f"there is no memory checkpoint: {cannot}") from cannot
+            raise Unavailable(f"there is no RAM checkpoint: {cannot}") from cannot
         return cls(root, lock, say, news)
 
     @property
@@ -210,7 +210,7 @@ class SharedMemory:
                 )
                 return
             self._say(
-                f"the flusher of the memory checkpoint exited with code {code}; another one starts"
+                f"the flusher of the RAM checkpoint exited with code {code}; another one starts"
             )
             if failures:
                 await asyncio.sleep(_AT_ONCE_SECONDS)
@@ -305,13 +305,15 @@ def _repair_in(directory: Path, say: Callable[[str], None]) -> None:
         if keep.exists():
             os.replace(keep, entry)
             say(
-                f"{entry} was not on storage when the machine went down; "
-                "the save before it was restored"
+                f"{entry} had not reached storage when the machine went down; the previous save "
+                "was restored"
             )
         else:
             entry.unlink()
             if not entry.name.startswith(".brain-"):
-                say(f"{entry} was not on storage when the machine went down; it is lost")
+                say(
+                    f"{entry} had not reached storage when the machine went down; this save is lost"
+                )
     for left in directory.glob(".brain-new-*"):
         owner = left.name.removeprefix(".brain-new-").rsplit("-", 2)[0]
         if owner.startswith(f"brain-{os.getuid()}-") and not (SHARED / owner).exists():

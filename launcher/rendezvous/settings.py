@@ -142,7 +142,7 @@ def _seconds(conf: Mapping[str, Any], name: str, default: float) -> float:
         value = 0.0
     if not 0 < value < float("inf"):
         raise BadInput(
-            f"--rdzv-conf: {name}={said} is not a number of seconds; give {default:g} for example",
+            f"--rdzv-conf: {name}={said} is not a number of seconds; give {default:g}, for example",
             field=name,
         )
     return value

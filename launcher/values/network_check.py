@@ -308,7 +308,10 @@ def _parted(
     for group in first.groups:
         left = [each for each in group if each not in failed and _only_together(tries[each])]
         if len(left) > 1:
-            why = f"its connection with replica {left[0]} failed; alone both are fine"
+            why = (
+                f"its connection with replica {left[0]} failed, but each of the two nodes "
+                "passed the check alone"
+            )
             found |= dict.fromkeys(left[1:], why)
     return found
 

@@ -65,7 +65,7 @@ def undelivered(home: str, job: str, url: str) -> str | None:
     if not missing:
         return None
     return (
-        f"Brain at {url} learns nothing of this run, because {' and '.join(missing)} "
+        f"Brain at {url} learns nothing about this run, because {' and '.join(missing)} "
         f"{'is' if len(missing) == 1 else 'are'} missing; start it with `brain submit`, or leave "
         "--brain and BRAIN_URL out"
     )

@@ -27,7 +27,7 @@ def bindings(
     """
     if count > len(gpus):
         raise BadInput(
-            f"--numa-binding={mode} binds workers beside the GPU of their local rank, and torch "
+            f"--numa-binding={mode} binds each worker near the GPU of its local rank, but torch "
             f"sees {len(gpus)} GPUs for {count} workers; drop the flag or lower --nproc-per-node",
             field="numa_binding",
         )
@@ -36,7 +36,8 @@ def bindings(
         found = [machine.near(mode, index, gpus) for index in range(count)]
     except (OSError, ValueError) as untold:
         raise BadInput(
-            f"--numa-binding={mode}: this machine does not report its layout ({untold}); drop it",
+            f"--numa-binding={mode}: this machine does not report its layout ({untold}); "
+            "drop the flag",
             field="numa_binding",
         ) from untold
     if not all(found):

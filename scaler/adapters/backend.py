@@ -284,7 +284,7 @@ class ForeignBackend:
         workers = read.workers_for(clamped(read.bounds, replicas))
         if workers != read.workers:
             named = read.kind.kind, read.name
-            log.info("%s %s: %d workers instead of %d", *named, workers, read.workers)
+            log.info("%s %s gets %d workers instead of %d", *named, workers, read.workers)
             self._kinds[read.kind].resize(self._cluster, read, workers)
         if read.suspended:
             self._suspend(read, False)

@@ -35,7 +35,7 @@ def narrowed(given: Bounds, annotations: Mapping[str, str]) -> Bounds:
     if next(bounds.sizes(), None) is None:
         raise BadInput(
             f"annotations {MIN}, {MAX} and {UNIT} allow no size between {given.min} and "
-            f"{given.max}; widen them",
+            f"{given.max}; widen the bounds",
             field=MAX,
         )
     return bounds

@@ -109,8 +109,11 @@ class ControlGroups:
         else:
             lacking += _pin(pids, hold.cpu_millis)
             if pids and hold.cpu_millis:  # a mask binds one thread and its later children
-                said = f"CPU {hold.cpu_millis / 1000:g}: limited by CPU affinity from the"
-                lacking.append(f"{said} replica's next start, without a control group")
+                said = (
+                    f"CPU {hold.cpu_millis / 1000:g}: limited by CPU affinity, without a "
+                    "control group, from the"
+                )
+                lacking.append(f"{said} replica's next start")
         lacking += [why for pid in pids for why in _outside(held, pid)]
         return ReplicaLimits(resources=resources, groups=held.groups, unenforced="; ".join(lacking))
 
@@ -171,11 +174,11 @@ class ControlGroups:
             return "this machine has no control groups"
         if self._version2:
             return (
-                "no control group here may have children; start Brain with "
-                "`systemd-run --user --scope brain up`"
+                "no control group here can have children; start Brain with `systemd-run --user "
+                "--scope brain up`"
             )
         return (
-            f"Brain's control group of {controller} may have no children; run Brain as the owner "
+            f"Brain's control group of {controller} cannot have children; run Brain as the owner "
             "of that group"
         )
 

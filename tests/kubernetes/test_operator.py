@@ -210,7 +210,7 @@ def test_a_plan_of_a_passed_generation_is_refused(place: Place):
     stale = place.apply(plan(3, annotations={"elastic.iml.github.io/generation": "0"}))
 
     place.says(stale, "Accepted", "False", "StaleGeneration")
-    place.told("StaleGeneration", "create a plan without that annotation")
+    place.told("StaleGeneration", "create a plan without the generation annotation")
 
 
 def test_of_two_plans_the_newer_supersedes_the_other(place: Place):

@@ -210,7 +210,7 @@ def test_after_brain_lost_its_database_groups_keep_the_sizes_that_run(stage: Sta
     [
         (
             {"large": {"replicas": 2}, "worker": {"replicas": 5}},
-            "spec.replicaResourceSpecs.large: a plan of a group may change nothing else",
+            "spec.replicaResourceSpecs.large: a plan that changes a group can change nothing else",
         ),
         (
             {"small": {"replicas": 2}},

@@ -164,7 +164,7 @@ def test_brain_off_without_a_torch_is_refused(tmp_path: Path) -> None:
     alone.symlink_to("/bin/false")
     given = {"BRAIN_OFF": "1", "PYTHON_EXEC": str(alone)}
     ran = brain_run(tmp_path, a_script(tmp_path, ""), environment=given)
-    assert (ran.returncode, f"no torch was found beside {alone}" in ran.stderr) == (2, True)
+    assert (ran.returncode, f"no torch was found for {alone}" in ran.stderr) == (2, True)
 
 
 def test_brain_off_that_is_neither_yes_nor_no_is_refused(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_whose_flags_were_guessed_is_told_once_where_it_is_seen(tmp_path: Path) 
     python.parent.mkdir()
     python.symlink_to("/bin/true")
     ran = brain_run(tmp_path, a_script(tmp_path, ""), environment={"PYTHON_EXEC": str(python)})
-    assert ran.stderr.count("because no torch was found beside") == 1, ran.stderr
+    assert ran.stderr.count("because no torch was found for") == 1, ran.stderr
 
 
 def test_a_range_of_nodes_is_read() -> None:

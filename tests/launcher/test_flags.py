@@ -147,7 +147,7 @@ def test_a_torch_that_cannot_be_asked_is_taken_for_the_newest_known(
 def test_without_torch_the_newest_known_flags_are_taken_and_said(tmp_path: Path) -> None:
     known = description.torchrun_of(str(tmp_path / "bin" / "python"), {})
     assert known.flags == TORCHRUN.flags
-    assert "no torch was found beside" in known.note
+    assert "no torch was found for" in known.note
 
 
 def test_environment_gives_defaults_and_flags_win() -> None:

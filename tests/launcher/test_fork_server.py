@@ -433,15 +433,18 @@ STEP = f"import time\ntime.sleep(0.1)\n{ANNOUNCES}time.sleep(600)\n"
         ("import os\nsettings = dict(os.environb)",
          ["library is not imported ahead: it keeps a copy of the environment as it is imported"]),
         ("import random\nrandom.seed(3)",
-         ["library is not imported ahead: it seeds random, or draws from it, as it is imported"]),
+         ["library is not imported ahead: it seeds random or draws numbers "
+          "from it as it is imported"]),
         ("import torch\ntorch.manual_seed(3)",
-         ["library is not imported ahead: it seeds torch, or draws from it, as it is imported"]),
+         ["library is not imported ahead: it seeds torch or draws numbers "
+          "from it as it is imported"]),
         ("import numpy.random\nname = numpy.random.rand()",
-         ["library is not imported ahead: it seeds numpy.random, or draws from it, "
-          "as it is imported"]),
+         ["library is not imported ahead: it seeds numpy.random or draws numbers "
+          "from it as it is imported"]),
         ("import random\nname = random.Random().random()",
-         ["library is not imported ahead: it makes random numbers as it is imported"]),
-        *((drawing, ["library is not imported ahead: it makes random numbers as it is imported"])
+         ["library is not imported ahead: it generates random numbers as it is imported"]),
+        *((drawing,
+           ["library is not imported ahead: it generates random numbers as it is imported"])
           for drawing in ("import uuid\nrun = uuid.uuid4()",
                           "import secrets\ntoken = secrets.token_hex()",
                           "from os import urandom\nkey = urandom(8)")),
@@ -451,14 +454,15 @@ STEP = f"import time\ntime.sleep(0.1)\n{ANNOUNCES}time.sleep(600)\n"
         ("import numpy\ngenerator, old = numpy.random.default_rng(), numpy.random.RandomState()",
          ["library"]),
         *((f"import numpy\nown = numpy.random.default_rng({seed})\n{drawn}",
-           ["library is not imported ahead: it makes random numbers as it is imported"])
+           ["library is not imported ahead: it generates random numbers as it is imported"])
           for seed, drawn in (("", "first = own.random()"), (3 << 64, ""),
                               ("seed := __import__('secrets').randbits(128)", ""))),
         ("import rich.style", ["library"]),
         ("import rich.style, random\nfirst = random.random()",
-         ["library is not imported ahead: it seeds random, or draws from it, as it is imported"]),
+         ["library is not imported ahead: it seeds random or draws numbers "
+          "from it as it is imported"]),
         pytest.param("import torch\ngenerator = torch.Generator()\ngenerator.seed()",
-         ["library is not imported ahead: it makes random numbers as it is imported"],
+         ["library is not imported ahead: it generates random numbers as it is imported"],
          marks=pytest.mark.slow),
         ("import numpy, random\nown = [numpy.random.default_rng(3), random.Random(3)]",
          ["library"]),
@@ -468,13 +472,13 @@ STEP = f"import time\ntime.sleep(0.1)\n{ANNOUNCES}time.sleep(600)\n"
         pytest.param("import joblib\nnames = joblib._multiprocessing_helpers._rand", ["library"],
                      marks=pytest.mark.skipif(find_spec("joblib") is None, reason="no joblib")),
         ("import tempfile\nown = tempfile.mkdtemp()",
-         ["library is not imported ahead: it makes names of temporary files as it is imported"]),
+         ["library is not imported ahead: it creates names of temporary files as it is imported"]),
         ("import os\nsettings = {k.lower(): v for k, v in os.environ.items()}",
          ["library is not imported ahead: it keeps a copy of the environment as it is imported"]),
         ("import os\nown = {k: v for k, v in os.environ.items() if k.startswith('OWN_')}\n"
          "environment = len(os.environ.copy())", ["library"]),
         ("import os\nme, pid = 1, os.getpid()",
-         ["library is not imported ahead: it keeps its process's id as it is imported "
+         ["library is not imported ahead: it keeps its process id as it is imported "
           "(library.pid)"]),
         ("import sys\nif 'mine' not in sys.modules: raise ImportError", []),
     ],
@@ -557,7 +561,7 @@ def test_modules_beside_the_script_come_before_those_that_libraries_have_importe
     )
     assert printed(tmp_path) == "own own own"
     assert said == [
-        f"nothing is imported ahead: json in {tmp_path} would come before the module of that name "
+        f"nothing is imported ahead: json in {tmp_path} would hide the module of the same name "
         "that libraries have imported"
     ]
     (tmp_path / "output.log").unlink()

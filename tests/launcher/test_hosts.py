@@ -303,7 +303,10 @@ def test_without_one_storage_the_host_without_the_coordinator_waits_and_says_so(
         # As long as a witness takes where there is one, on a busy machine, too.
         it.running(*them, after=time.monotonic() + 4.0)
         them[0].kill()
-        says = "no witness on the checkpoint's storage decides (this host does not see"
+        says = (
+            "no witness on the checkpoint's storage decides which half continues "
+            "(this host does not see"
+        )
         eventually(lambda: says in it.agent(them[1]).text(), says, 60, it.logs)
 
         assert max(life.epoch for life in it.lives()) == before, it.logs()

@@ -325,7 +325,7 @@ def test_a_script_that_fails_alike_before_any_step_is_given_up_sooner() -> None:
     )
     assert decide(replace(failed, barren=(7, 7)), 5) == StopWorld(Cause.FAILURE)
     assert decide(replace(failed, barren=(7, 1, 7)), 5) == StopWorld(Cause.FAILURE)
-    reason = "3 worlds failed alike, and none has ever made a step"
+    reason = "3 worlds failed in the same way, and none of them has made a step"
     assert decide(replace(failed, barren=(7, 7, 7)), 5) == End(ReplicaExit.FAILED, 7, reason)
 
 

@@ -248,7 +248,7 @@ def test_the_durable_file_before_is_kept_until_the_new_one_is_durable(tmp_path: 
             step = await asyncio.to_thread(plainly, "import torch\n" + READ, tmp_path)
             go_on()
         assert step.strip() == "1"
-        assert "the save before it was restored" in said[0]
+        assert "the previous save was restored" in said[0]
         assert leftovers(tmp_path) == []
 
     asyncio.run(story())

@@ -79,7 +79,9 @@ def test_of_two_nodes_the_bad_one_is_found_alone() -> None:
 def test_a_broken_link_between_two_good_nodes_keeps_the_first() -> None:
     nodes = {0: fine(), 1: fine()}
     found = checked(nodes, together={0: BROKEN, 1: BROKEN})
-    assert found.failed == {1: "its connection with replica 0 failed; alone both are fine"}
+    assert found.failed == {
+        1: "its connection with replica 0 failed, but each of the two nodes passed the check alone"
+    }
 
 
 def test_who_does_not_answer_in_both_rounds_has_failed() -> None:

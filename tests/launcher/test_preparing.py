@@ -24,7 +24,7 @@ from tests.launcher.observations import agent, ended, members, observation, park
 
 NOW = 1000.0
 RULES = WorldRules()
-ONE_IMPORTS = "1 of 2 replicas are here; 1 agent imports modules before that"
+ONE_IMPORTS = "1 of 2 replicas are here; 1 agent imports modules first"
 TWO = FormWorld(members([0, 1]), Cause.PLAN, 1, 2)
 
 

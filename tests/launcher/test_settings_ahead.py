@@ -152,7 +152,8 @@ def test_a_script_that_never_made_settings_is_not_listened_to(tmp_path: Path) ->
     said, told = ran(CHOSEN="2")
     assert said == "1 True\n"
     assert (
-        "because an earlier run of the script made no settings, this run continues without" in told
+        "because an earlier run of the script changed no settings, this run continues without"
+        in told
     )
     assert ran(CHOSEN="2")[0] == "2 False\n"
 

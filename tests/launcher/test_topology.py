@@ -486,5 +486,7 @@ def test_edges_of_a_ring_that_cross_a_switch_are_counted_group_by_group() -> Non
 
 
 def test_a_world_of_broken_copies_of_the_network_is_refused_with_the_remedy() -> None:
-    with pytest.raises(BadInput, match="3 processes are not whole copies of 2; give a unit"):
+    with pytest.raises(
+        BadInput, match="3 processes do not make whole copies of 2 processes; give a unit"
+    ):
         groups(of(agents(0, 1, 2)), tensor=2)

@@ -42,10 +42,10 @@ MEET = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:1")
     [
         (["--world=many"], "--world=many is not DESIRED[:MIN[:MAX]]"),
         (["--world=8:9"], "1 <= MIN <= DESIRED <= MAX"),
-        (["--world=8", "--nnodes=2", *MEET], "--nnodes=2 counts machines, --world processes"),
+        (["--world=8", "--nnodes=2", *MEET], "--nnodes=2 counts machines, but --world counts"),
         (["--world=8", "--node_unit=2", *MEET], "--node_unit=2 counts machines"),
         (["--world=8"], "this machine alone starts 1 processes; give --nproc-per-node=8"),
-        (["--topology=a/b/c/d/e"], "--topology=a/b/c/d/e is not up to 4 names"),
+        (["--topology=a/b/c/d/e"], "--topology=a/b/c/d/e must be up to 4 names"),
         (["--topology=a//b"], "give zone/spine/rack/switch"),
         (["--parallel=0x2"], "--parallel=0x2 is not TENSORxPIPELINE"),
         (["--parallel=4x2", "--nproc-per-node=4", "--node_unit=3"], "give a multiple of 2"),

@@ -199,4 +199,4 @@ def test_without_a_token_it_says_where_one_comes_from(home: Path):
 
     assert answer.returncode == 1
     assert "scaler.token" in answer.stderr
-    assert "start the service once, which writes this file" in answer.stderr
+    assert "start the service once, because it writes this file" in answer.stderr

@@ -162,7 +162,7 @@ def test_without_control_groups_what_runs_keeps_its_processors(
     assert begun.unenforced == ""
     changed = limits.change(begun, whole, whole, (greedy.pid,))
     assert changed.unenforced == (
-        "CPU 1: limited by CPU affinity from the replica's next start, without a control group"
+        "CPU 1: limited by CPU affinity, without a control group, from the replica's next start"
     )
 
 

@@ -462,7 +462,7 @@ def _ended(tx: Transaction, now: datetime) -> None:
         sentence="rank 1 exited with code 137 (SIGKILL); it failed first, on workbench at step 410: the "
         "machine or its control group ran out of memory",
         rank=1,
-        evidence=(Evidence(label="the kernel's count", value="1 ended for want of memory"),),
+        evidence=(Evidence(label="the kernel's count", value="out-of-memory kills in its control group since the worker started: 1"),),
         next_step="the job ends: the workers failed 11 times, but only 10 restarts are allowed",
         attachments=(Attachment(name="stacks of rank 1", text='File "train.py", line 7 in step'),),
     )

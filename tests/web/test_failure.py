@@ -11,7 +11,7 @@ def test_a_job_that_failed_says_why(browser: Browser, served: Served) -> None:
         seen.page.goto(f"{served.url}/#/jobs/pose-net")
         found = seen.page.get_by_role("region", name="What failed")
         expect(found).to_contain_text("rank 1 exited with code 137 (SIGKILL); it failed first")
-        expect(found).to_contain_text("1 ended for want of memory")
+        expect(found).to_contain_text("out-of-memory kills in its control group since the worker started: 1")
         found.get_by_text("stacks of rank 1").click()
         expect(found.get_by_text("line 7 in step")).to_be_visible()
 

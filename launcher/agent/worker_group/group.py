@@ -89,8 +89,8 @@ class WorkerGroup:
                 await self._fork_server.ready()
         except TimeoutError:
             self._say(
-                f"imports in advance took longer than {_WARM_SECONDS:.0f} s; worlds no longer "
-                "wait for them"
+                f"importing modules in advance took longer than {_WARM_SECONDS:.0f} s; worlds no "
+                "longer wait for it"
             )
         self.ready = True
         self._tell(messages.Ready())
@@ -295,7 +295,9 @@ class WorkerGroup:
         self.heard_epoch = max(self.heard_epoch, world.epoch)
         pids = () if self._workers is None else self._workers.pids
         if not capacity.enough(capacity.available_bytes(), capacity.held_bytes(pids)):
-            short = "the machine has too little memory for new workers beside those that train"
+            short = (
+                "the machine has too little memory for new workers in addition to those that train"
+            )
             return self._reports.refused(world.epoch, short)
         try:
             self._next = await Workers.prepare(

@@ -68,7 +68,7 @@ def torchrun_of(interpreter: str, environment: Mapping[str, str]) -> Torchrun:
     newest = shipped()
     torch = installed_torch(interpreter)
     if torch is None:
-        return _noted(newest, f"no torch was found beside {interpreter}")
+        return _noted(newest, f"no torch was found for {interpreter}")
     if torch.digest and torch.digest == newest.digest:
         return newest
     cached = _cache(environment) / f"torchrun-{torch.digest[:32] or torch.version}.json"
@@ -149,7 +149,7 @@ def _read(said: bytes) -> Torchrun:
 
 
 def _noted(known: Torchrun, why: str) -> Torchrun:
-    note = f"Flags of torchrun {known.version}, because {why}."
+    note = f"These are the flags of torchrun {known.version}, because {why}."
     return replace(known, note=note)
 
 

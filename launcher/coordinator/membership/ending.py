@@ -110,7 +110,10 @@ def _failed(observation: JobObserved, world: WorldObserved, code: int, now: floa
         reason = _too_often(observation.failures, observation.desired.restart_limit)
         return End(ReplicaExit.FAILED, code, reason)
     if hopeless(observation.barren, observation.rules.barren_worlds):
-        reason = f"{len(observation.barren)} worlds failed alike, and none has ever made a step"
+        reason = (
+            f"{len(observation.barren)} worlds failed in the same way, and none of them has "
+            "made a step"
+        )
         return End(ReplicaExit.FAILED, code, reason)
     if world.change is not None and not world.stepping:
         return Revert(f"a worker exited with code {code} before the first step")

@@ -99,7 +99,7 @@ def attendance(observation: JobObserved, here: int, wanted: str) -> str:
     not more.
     """
     cold = sum(not agent.ready and agent.leaving_since is None for agent in observation.agents)
-    imports = f"; {cold} {'agent imports' if cold == 1 else 'agents import'} modules before that"
+    imports = f"; {cold} {'agent imports' if cold == 1 else 'agents import'} modules first"
     return f"{here} of {wanted} {counted(observation)} are here{imports if cold else ''}"
 
 

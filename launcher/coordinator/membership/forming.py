@@ -135,15 +135,15 @@ def _undecided(witness: WitnessObserved) -> str:
     )
     return (
         "half of these members are here, without the coordinator, and no witness on the "
-        "checkpoint's "
-        f"storage decides ({why}); this half goes on once it hears another member. If the other "
-        "hosts are off for good, end this agent and start the job again"
+        f"checkpoint's storage decides which half continues ({why}). This half continues once it "
+        "hears from another member. If the other hosts are off for good, end this agent and "
+        "start the job again"
     )
 
 
 def _unanswered(witness: WitnessObserved) -> str:
     silent = f"the witness {witness.path} has not answered yet"
-    return witness.trouble or f"{silent}; check that this machine reaches its storage"
+    return witness.trouble or f"{silent}; check that this machine reaches the checkpoint's storage"
 
 
 def _members_and_known(

@@ -82,7 +82,7 @@ def layout(
     copy = rules.tensor * rules.pipeline
     known = any(member.topology for member in members)
     if sum(member.processes for member in members) % copy:
-        said.append(f"the processes are not whole copies of {rules.tensor}x{rules.pipeline}")
+        said.append(f"the number of processes is not a multiple of {rules.tensor}x{rules.pipeline}")
     elif copy > 1 or known:
         said.append(crossings(groups(members, rules.tensor, rules.pipeline)))
     return "; ".join(filter(None, said))

@@ -22,8 +22,8 @@ def path_of(said: str) -> tuple[str, ...]:
     path = tuple(name.strip() for name in said.split("/")) if said.strip() else ()
     if not all(path) or len(path) > _LEVELS:
         raise BadInput(
-            f"--topology={said} is not up to {_LEVELS} names with / between them, outermost "
-            "first; give zone/spine/rack/switch, or rack/switch if that is all you know",
+            f"--topology={said} must be up to {_LEVELS} names separated by /, outermost first; "
+            "give zone/spine/rack/switch, or rack/switch if that is all you know",
             field="topology",
         )
     return path
@@ -46,8 +46,8 @@ def shape_of(said: str) -> Shape | None:
     most = int(found[3] or desired) if found else 0
     if not 0 < least <= desired <= most:
         raise BadInput(
-            f"--world={said} is not DESIRED[:MIN[:MAX]] with 1 <= MIN <= DESIRED <= MAX; "
-            "give the number of processes, 8 or 8:4:16 for example",
+            f"--world={said} is not DESIRED[:MIN[:MAX]] with 1 <= MIN <= DESIRED <= MAX; give the "
+            "number of processes, for example 8 or 8:4:16",
             field="world",
         )
     return Shape(processes=desired, least=least, most=most)
@@ -84,13 +84,14 @@ def nodes_asked(shape: Shape, nnodes: str, unit: int, processes: int, alone: boo
     """
     if nnodes not in ("1", "1:1"):
         raise BadInput(
-            f"--nnodes={nnodes} counts machines, --world processes; give one of them",
+            f"--nnodes={nnodes} counts machines, but --world counts processes; give only one of "
+            "the two",
             field="world",
         )
     if unit != 1:
         raise BadInput(
-            f"--node_unit={unit} counts machines, --world processes; give --nnodes with it, or "
-            "leave it out",
+            f"--node_unit={unit} counts machines, but --world counts processes; give --node_unit "
+            "with --nnodes, or leave it out",
             field="node_unit",
         )
     if not alone:
@@ -117,8 +118,8 @@ def unit_asked(unit: int, parallel: tuple[int, int], processes: int) -> int:
         return whole
     if unit % whole:
         raise BadInput(
-            f"--node_unit={unit} of {processes} processes each are not whole copies of "
-            f"--parallel={parallel[0]}x{parallel[1]}; give a multiple of {whole}",
+            f"--node_unit={unit} with {processes} processes per node does not make whole copies "
+            f"of --parallel={parallel[0]}x{parallel[1]}; give a multiple of {whole}",
             field="node_unit",
         )
     return unit

@@ -49,8 +49,8 @@ def groups(
     size, copy = len(machines), tensor * pipeline
     if copy < 1 or size % copy:
         raise BadInput(
-            f"parallel={tensor}x{pipeline}: {size} processes are not whole copies of {copy}; "
-            "give a unit that is",
+            f"parallel={tensor}x{pipeline}: {size} processes do not make whole copies of {copy} "
+            "processes; give a unit that does",
             field="parallel",
         )
     stage = size // pipeline

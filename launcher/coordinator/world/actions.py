@@ -29,10 +29,10 @@ _RETRY_SECONDS = 1.0
 _LAST_SECONDS, _LOOK_SECONDS = 2.0, 0.005
 #: Said once, by hand too: a person can change the script.
 _UNLOADED = (
-    "a change is undone: the script stepped without loading %s, which it had just saved. From now "
-    "on each agent that comes or goes costs a restart, without a check that the script loads. To "
-    "restore the check, load the newest checkpoint by its path before the first step, and start "
-    "the job again"
+    "a change is undone: the script stepped without loading %s, which it had just saved. From "
+    "now on each agent that comes or goes costs a restart, without a check that the script loads "
+    "the checkpoint. To restore the check, load the newest checkpoint by its path before the "
+    "first step, and start the job again"
 )
 _EVENTS = {ReplicaExit.SUCCEEDED: WorldEvent.FINISHED, ReplicaExit.FAILED: WorldEvent.LOST}
 

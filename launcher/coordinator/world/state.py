@@ -30,11 +30,11 @@ _FALLEN_SECONDS = 2.0
 #: Seconds in which members of a world that was taken over find the one who did.
 _RETURN_SECONDS = 1.0
 _NOT_DISTRIBUTED = (
-    "not-distributed: the %d workers are copies of one program, since each has saved and none has "
-    "met another (no process group, no session, no data shard, no MPI or Horovod peer). Each does "
-    "all the work and writes the same files. Let the script join a process group "
-    "(torch.distributed, accelerate, Lightning …), or start one worker; where copies are meant, "
-    "there is nothing to do"
+    "not-distributed: the %d workers are copies of one program, because each has saved and none "
+    "has met another (no process group, no session, no data shard, no MPI or Horovod peer). Each "
+    "does all the work and writes the same files. Let the script join a process group "
+    "(torch.distributed, accelerate, Lightning …), or start one worker; if you want copies, "
+    "ignore this"
 )
 
 

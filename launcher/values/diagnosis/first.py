@@ -21,16 +21,16 @@ _TRACEBACK_CHARACTERS = 4096
 #: The meaning of each kind, printed after the rank's own error.
 MEANING = {
     FailureKind.CODE: "an error in the script",
-    FailureKind.EXIT: "the script ended itself, without an error that left it",
+    FailureKind.EXIT: "the script ended itself, without an uncaught error",
     FailureKind.MEMORY: "the machine or its control group ran out of memory",
     FailureKind.SHARED_MEMORY: "shared memory (/dev/shm) ran out",
     FailureKind.DEVICE_MEMORY: "the accelerator ran out of memory",
     FailureKind.DEVICE: "an accelerator failed",
     FailureKind.NETWORK: "a connection broke or timed out, and no peer's failure explains it",
-    FailureKind.STORAGE: "storage refused to read or write",
+    FailureKind.STORAGE: "a read from storage or a write to it failed",
     FailureKind.CRASH: "native code crashed",
     FailureKind.KILLED: (
-        "a person or program killed the process; the kernel counted no lack of memory"
+        "a person or program killed the process; the kernel counted no out-of-memory kill"
     ),
     FailureKind.HANG: "no worker moved",
     FailureKind.NODE: "the agent and its machine are gone",
@@ -192,7 +192,8 @@ def _of_finished(
     place = f" ({why.place})" if why.place else ""
     sentence = (
         f"rank {early.rank} exited with code 0 on {early.node}{at} while rank {failed.rank} still "
-        f"exchanged data with it{place}: give every rank as many steps, or end all ranks together"
+        f"exchanged data with it{place}: give every rank the same number of steps, or end all "
+        "ranks together"
     )
     return Diagnosis(
         kind=FailureKind.EXIT,

@@ -264,7 +264,7 @@ def _by_hardware(code: int, signs: Signs) -> tuple[FailureKind, Evidence] | None
     if code == -signal.SIGKILL and (signs.oom_kills or signs.host_oom_kills):
         where = "its control group" if signs.oom_kills else "the machine"
         ended = signs.oom_kills or signs.host_oom_kills
-        value = f"{ended} ended for want of memory in {where} since its start"
+        value = f"out-of-memory kills in {where} since the worker started: {ended}"
         return FailureKind.MEMORY, Evidence(label="the kernel's count", value=value)
     return None
 

@@ -21,7 +21,7 @@ class Signs:
     free_bytes: int | None = None
     #: Limits on memory that the process itself had, as ``RLIMIT_AS 8589934592``.
     limits: tuple[str, ...] = ()
-    #: Processes that the kernel ended for want of memory since the worker was started: in the
+    #: Processes that the kernel ended for lack of memory since the worker was started: in the
     #: agent's control group, and on the whole machine.
     oom_kills: int = 0
     host_oom_kills: int = 0

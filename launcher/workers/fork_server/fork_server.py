@@ -357,8 +357,8 @@ class ForkServer:
     def _hide(self, found: Readiness) -> None:
         """Import nothing ahead, because a module of the script hides one of a library."""
         self._once(
-            f"nothing is imported ahead: {', '.join(found.hidden)} in {self._first} would come "
-            "before the module of that name that libraries have imported"
+            f"nothing is imported ahead: {', '.join(found.hidden)} in {self._first} would hide "
+            "the module of the same name that libraries have imported"
         )
         self._learned = replace(self._learned, hidden=found.hidden)
         self._keep()

@@ -44,7 +44,7 @@ def injected(
 
 def _unknown(why: str) -> BadInput:
     return BadInput(
-        f"--agent-image own: {why}; grant `get` on pods there and set {_POD} by the downward API, "
-        "or name the image",
+        f"--agent-image own: {why}; grant `get` on pods there and set {_POD} through the downward "
+        "API, or name the image",
         field="agent-image",
     )

@@ -52,7 +52,7 @@ def nodes(found: Sequence[Object]) -> Iterator[Finding]:
         yield Finding(
             "note",
             f"{_some(zoneless)}: no label {_ZONE}",
-            f"kubectl label node {zoneless[0]} {_ZONE}=<zone>; ranks follow node names meanwhile",
+            f"kubectl label node {zoneless[0]} {_ZONE}=<zone>; until then ranks follow node names",
         )
     idle = [_name(each) for each in found if not _ready(each)]
     if idle:

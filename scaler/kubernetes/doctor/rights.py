@@ -84,7 +84,8 @@ def _finding(
     full = f"{resource}.{right.group}" if right.group else resource
     where = f" in {namespace}" if namespace else ""
     said = (
-        f"the operator lacks the permission to {', '.join(lacking)} {full}{where}; it {right.why}"
+        f"the operator lacks the permission to {', '.join(lacking)} {full}{where}, which it "
+        f"needs: it {right.why}"
     )
     optional = right.group in _OPTIONAL
     return Finding("note" if optional else "bad", said, remedy(right.scope, namespace, asking))

@@ -157,7 +157,7 @@ RIGHTS: tuple[Right, ...] = (
         group="batch",
         resources=("jobs",),
         verbs=(*_READ, "patch"),
-        why="reads and sets how many pods the Job of such a JobSet has",
+        why="reads and sets the number of pods in the Jobs of JobSets that Brain may resize",
     ),
     Right(
         group="autoscaling",
@@ -181,7 +181,10 @@ RIGHTS: tuple[Right, ...] = (
         group="coordination.k8s.io",
         resources=("leases",),
         verbs=("get", "list"),
-        why="detects DLRover's own controller, beside which the operator refuses to start",
+        why=(
+            "detects DLRover's own controller, because the operator refuses to start while that "
+            "controller runs"
+        ),
     ),
     Right(
         group="coordination.k8s.io",

@@ -295,7 +295,7 @@ class ElasticJobs:
 
         def end(pod: Object) -> None:
             found = identity.scaled_of(pod)
-            assert found is not None, "pods that plans scale alone are asked for"
+            assert found is not None, "only pods that plans scale are asked for"
             self._backend.stop(job, found[1], force=False, now=now)
 
         return end

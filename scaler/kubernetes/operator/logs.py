@@ -24,8 +24,8 @@ _MOST_BYTES, _MOST_PIECES = 1 << 18, 16
 #: Most pods that one request reads at a time; it reads further pods as these end.
 _MOST_READERS = 64
 _MORE = (
-    f"brain: {_MOST_READERS} replicas are read at a time, and the others once these end; choose "
-    "one replica with --replica\n"
+    f"brain: {_MOST_READERS} replicas are read at a time, and the others are read once these end; "
+    "choose one replica with --replica\n"
 )
 _STARTED = ("Running", "Succeeded", "Failed")
 

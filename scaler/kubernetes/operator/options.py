@@ -127,7 +127,7 @@ def _ports(said: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d+)-(\d+)", said)
     if not found or not 1024 <= int(found[1]) <= int(found[2]) <= 65535:
         raise BadInput(
-            f"--host-ports {said!r} is not a range of ports; give 20000-29999 for example",
+            f"--host-ports {said!r} is not a range of ports; give 20000-29999, for example",
             field="host-ports",
         )
     return int(found[1]), int(found[2])

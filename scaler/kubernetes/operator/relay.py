@@ -81,7 +81,9 @@ class RelayedRequests:
             elif request.pod is not None:
                 send(ScalerAnswer(pod=self._pod(request.pod)))
             else:
-                raise errors.BadInput("this operator does not know the request; upgrade it")
+                raise errors.BadInput(
+                    "this operator does not know the request; upgrade the operator"
+                )
         except _Unread:
             return
         except BrainError as why:

@@ -80,9 +80,9 @@ class Submissions:
         if project not in self._allowed:
             allowed = ", ".join(self._allowed) or "none"
             raise BadInput(
-                f"project {project!r}: its jobs would run in the namespace of that name, where "
-                f"the scaler may not create any; namespaces open to submissions: {allowed}; "
-                f"name one of them, or start the scaler with --submit-to {project}",
+                f"project {project!r}: its jobs would run in the namespace of the same name, "
+                "where the scaler may not create jobs; namespaces open to submissions: "
+                f"{allowed}; name one of them, or start the scaler with --submit-to {project}",
                 field="project",
             )
 

@@ -156,7 +156,7 @@ class Plans:
         if own is not None and own <= view.generation:
             message = (
                 f"the plan was made for generation {own}, but generation {view.generation} is in "
-                "force; check the job again and create a plan without that annotation"
+                "force; check the job again and create a plan without the generation annotation"
             )
             return self._shown.refuse(obj, Reason.STALE, message, now, job=job)
         return self._request(obj, plan, job, view, now)

@@ -56,7 +56,8 @@ def _of_group(plan: ScalePlan, group: str, view: JobView) -> Wanted:
     spec, field = plan.spec, f"spec.replicaResourceSpecs.{group}"
     if len(spec.replica_resource_specs) > 1 or spec.create_pods or spec.remove_pods:
         raise BadInput(
-            f"{field}: a plan of a group may change nothing else; create a plan for each change",
+            f"{field}: a plan that changes a group can change nothing else; create a plan for "
+            "each change",
             field=field,
         )
     known = next((one for one in view.groups if one.name == group), None)
@@ -129,8 +130,8 @@ def check_served(plan: ScalePlan) -> None:
         for index, pod in enumerate(pods):
             if pod.resource:
                 raise BadInput(
-                    f"spec.{group}.{index}.resource: all replicas of a role reserve the same; "
-                    f"give replicaResourceSpecs.{pod.type}.resource",
+                    f"spec.{group}.{index}.resource: all replicas of a role reserve the same "
+                    f"amounts; give replicaResourceSpecs.{pod.type}.resource",
                     field=f"spec.{group}.{index}.resource",
                 )
 

@@ -107,7 +107,7 @@ def infeasible(pods: Sequence[Object], nodes: Sequence[Object]) -> str | None:
     least, pod = len(pods), pods[len(found.nodes)]
     if found.nodes:
         return (
-            f"the job needs at least {least} replicas, but {len(found.nodes)} fit the "
+            f"the job needs at least {least} replicas, but only {len(found.nodes)} fit on the "
             f"{len(nodes)} nodes, even when these are empty: {counted(found.refusals)}; lower "
             "minReplicas or the requests of a replica, or add nodes"
         )

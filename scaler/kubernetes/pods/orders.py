@@ -323,7 +323,7 @@ def exhausted(pods: Sequence[Object], limit: int | None, *, crashes: bool = Fals
     if before.relaunches <= limit:
         return None
     return (
-        f"rank {before.rank} failed {before.relaunches} times by its own fault, more than "
+        f"rank {before.rank} failed {before.relaunches} times through its own fault, more than "
         f"restartCount {limit}; raise the limit, or read the output of the last replica"
     )
 

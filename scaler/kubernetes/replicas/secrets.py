@@ -145,8 +145,9 @@ class JobSecrets:
         where, name = metadata["namespace"], identity.secret_name(metadata["name"])
         if known.foreign:
             raise Conflict(
-                f"Secret {name} does not belong to this job; the Secret of an earlier job with "
-                "this name is deleted together with that job, any other you must delete yourself"
+                f"Secret {name} does not belong to this job. A Secret of an earlier job with this "
+                "name is deleted together with that job; delete any other Secret with "
+                "this name yourself"
             )
         patch: dict[str, Any] = {
             "metadata": {

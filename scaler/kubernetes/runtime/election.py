@@ -54,8 +54,8 @@ class ElectionTerms:
     def __post_init__(self) -> None:
         if not self.retry_seconds < self.renew_seconds < self.lease_seconds:
             raise ValueError(
-                f"retry_seconds {self.retry_seconds:g}, renew_seconds {self.renew_seconds:g} "
-                f"and lease_seconds {self.lease_seconds:g} must grow in this order, or two "
+                f"retry_seconds {self.retry_seconds:g}, renew_seconds {self.renew_seconds:g} and "
+                f"lease_seconds {self.lease_seconds:g} must increase in this order, or two "
                 "instances could lead at once"
             )
 

@@ -227,7 +227,7 @@ class Manager:
         else:
             # A write may still be on its way: the next leader waits for the lease to run out.
             log.warning(
-                "some work does not end, so the lease is not released and expires by itself"
+                "some work has not ended, so the lease is not released and expires by itself"
             )
 
     def _work(self) -> None:

@@ -39,7 +39,7 @@ class StoreChange:
     def latest(self) -> Object:
         """Return the newest known version of the object."""
         found = self.new if self.new is not None else self.old
-        assert found is not None, "a change has a side"
+        assert found is not None, "a change has an old or a new object"
         return found
 
 

@@ -103,8 +103,8 @@ def size_differs(job: ElasticJob, view: JobView, request: Mapping[str, Any]) -> 
     there = f"spec.replicaSpecs.{job.scaled}.replicas is {asked}, but the size is {size}"
     again = (
         "`kubectl scale` to the number in the spec changes nothing, so the operator does not "
-        f"notice it; `BRAIN_PROJECT={job.metadata.namespace} brain resize {job.metadata.name} "
-        f"{asked}` makes the request"
+        f"notice it; instead run `BRAIN_PROJECT={job.metadata.namespace} brain resize "
+        f"{job.metadata.name} {asked}`"
     )
     if request.get("outcome") == "refused" and request.get("replicas") == asked:
         why = f"Brain refused the request: {request.get('message')}"

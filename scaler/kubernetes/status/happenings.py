@@ -35,7 +35,7 @@ def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
         begins = "startTime" not in after
         yield Happening("Normal", "Created", message, _START_SECONDS if begins else 0.0)
     if started:
-        message = f"a world is training, {ready} replicas are ready"
+        message = f"a world is training; {ready} replicas are ready"
         yield Happening("Normal", "Started", message, replaces="Created")
     restarts = after.get("restarts", 0)
     if restarts > before.get("restarts", 0):

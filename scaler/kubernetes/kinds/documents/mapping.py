@@ -334,7 +334,7 @@ def plan_unserved(plan: ScalePlan, scaled: str) -> tuple[str, ...]:
     sized = wanted is not None and wanted.replicas is not None
     if spec.migrate_pods and (sized or spec.create_pods or spec.remove_pods):
         found.append(
-            "spec.migratePods is set beside a new size, but one plan either changes a size or "
-            "moves pods; create a plan for each"
+            "spec.migratePods is set together with a new size, but one plan either changes a "
+            "size or moves pods; create a plan for each"
         )
     return tuple(found)
