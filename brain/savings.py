@@ -2,12 +2,12 @@
 
 A plan that was applied and measured is compared with the size that a person requested, at
 submission or later. Let ``g0`` be the measured throughput with the N0 accelerators of the requested
-size, ``g1`` that with the N1 accelerators of the plan, and ``t`` the time for which the job then
-trained. The plan used N1 t accelerator-hours; the same work would have taken N0 t g1 / g0. The cost
-of the change (time without steps, repeated steps) is subtracted, also for plans that fell short and
-for rollbacks. A plan that grows a job saves no accelerator-hours, but spends some so that the job
-ends sooner; the report shows both. Advice that was not followed is counted separately, by its
-promise.
+size, ``g1`` the measured throughput with the N1 accelerators of the plan, and ``t`` the time for
+which the job trained with the plan. The plan used N1 t accelerator-hours; the same work would have
+taken N0 t g1 / g0. The cost of the change (time without steps, repeated steps) is subtracted, also
+for plans that fell short and for rollbacks. A plan that grows a job saves no accelerator-hours, but
+spends additional ones so that the job ends sooner; the report shows both. Advice that was not
+followed is counted separately, with the accelerator-hours that it promised to save.
 """
 
 import math
@@ -53,7 +53,7 @@ class Span:
 
     @property
     def bucket(self) -> timedelta:
-        """Return the width of a bucket; a span may be shorter than its buckets together."""
+        """Return the width of a bucket; all buckets together may be longer than the span."""
         return max((self.until - self.since) / BUCKETS, timedelta(microseconds=1))
 
     def seconds(self, begin: datetime, end: datetime) -> float:
@@ -178,7 +178,9 @@ def _plans(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stood:
-    """The time for which one of Brain's plans was in force, and the size to compare it with."""
+    """The time for which one of Brain's plans was in force, and the size with which the plan is
+    compared.
+    """
 
     plan: ScalePlan
     during: Sequence[WorldStretch]

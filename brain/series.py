@@ -137,8 +137,8 @@ METRICS: Mapping[str, Callable[[Sample], MetricReading | None]] = {
 
 
 def ended_epochs(worlds: Iterable[World]) -> Iterator[tuple[int, datetime]]:
-    """Yield the epoch of each of a job's worlds except the last, with the time at which the next
-    world formed.
+    """For each world of a job except the last, yield its epoch and the time at which the next world
+    formed.
     """
     for world, following in pairwise(sorted(worlds, key=lambda world: world.epoch)):
         yield world.epoch, following.formed_at

@@ -1,4 +1,5 @@
-"""One frozen ``Settings``: every field states its unit, its default and the reason.
+"""The frozen class ``Settings``: every field states its unit, its default and the reason for the
+default.
 
 The sources of settings are the defaults here, ``brain.toml`` in the state directory, environment
 variables ``BRAIN_<FIELD>``, and command-line flags; later sources win. Unknown keys are errors.
@@ -204,7 +205,8 @@ def prices_of(text: str) -> dict[str, float]:
 
 
 def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Parse ``trusted_proxies``; IPv4 networks are included in their IPv6-mapped form, too.
+    """Parse ``trusted_proxies``; each IPv4 network is returned a second time, in its IPv6-mapped
+    form.
 
     Raises:
         BadInput: a part is neither an address nor a network.

@@ -52,10 +52,10 @@ def count(how_many: int, thing: str) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share of one as a percentage.
+    """Return a share, for which 1 means all, as a percentage.
 
     >>> percent(0.614), percent(-0.05)
-    ('61 %', '\u22125 %')
+    ('61 %', '−5 %')
     """
     if share is None or not math.isfinite(share):
         return UNKNOWN
@@ -206,7 +206,7 @@ def _as_workers(role: str, before: Allocation, after: Allocation) -> bool:
 
 
 def cores(millis: float) -> str:
-    """Return mCPU as people count processors.
+    """Format an amount of CPU in mCPU as a number of processors.
 
     >>> cores(1500), cores(1000)
     ('1.5 CPUs', '1 CPU')
@@ -216,7 +216,7 @@ def cores(millis: float) -> str:
 
 
 def gibibytes(amount: float) -> str:
-    """Return bytes in GiB, or MiB below one.
+    """Return bytes in GiB, or in MiB if they are less than one GiB.
 
     >>> gibibytes(3 * 2**30), gibibytes(2**29)
     ('3 GiB', '512 MiB')
@@ -235,7 +235,7 @@ def money(amount: float, currency: str) -> str:
 
 
 def percentile(share: float) -> str:
-    """Return a percentile as a share of time.
+    """Format a percentile, given as a share: 0.98 is the 98th percentile.
 
     >>> percentile(0.98), percentile(0.995)
     ('98 %', '99.5 %')

@@ -2,7 +2,7 @@
 
 Messages between programs tolerate unknown fields and carry ``v``. Documents and requests that
 people write may not have unknown fields; errors name the nearest known one. Keys of documents are
-camelCase, like those of an ElasticJob. Everything else is snake_case.
+camelCase, like the keys of an ElasticJob. The keys of everything else are snake_case.
 """
 
 import json
@@ -264,7 +264,7 @@ def job_document(data: object) -> JobDocument:
 
 
 def request(data: object, kind: type[T]) -> T:
-    """Parse a person's request like ``convert``, and refuse unknown fields as ``document`` does."""
+    """Convert a person's request from dictionaries and lists to ``kind``; refuse unknown fields."""
     return convert(_known(data, kind, str), kind)
 
 

@@ -72,8 +72,8 @@ def read_container(own: str, root: Path = ROOT) -> GroupUse:
 def leave_replica(own: str | None = None, root: Path = ROOT) -> None:
     """Move this process out of the control groups of the replica whose agent started it.
 
-    Otherwise the collector would report the replica's limits as the machine's, and its own usage
-    would count as the replica's.
+    Otherwise the collector would report the limits of the replica as limits of the machine, and the
+    usage of the collector would count as usage of the replica.
     """
     own = _text(Path("/proc/self/cgroup")) or "" if own is None else own
     for group in _replica_groups(own, root):

@@ -1,4 +1,6 @@
-"""Sends spooled samples to the service: each request has the samples of one job, and its token."""
+"""Sends spooled samples to the service: each request has the samples of one job, and the job's
+token.
+"""
 
 import logging
 import random

@@ -33,7 +33,7 @@ Process = tuple[int, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCounters:
-    """Counters of the machine at one time; all except memory only increase."""
+    """Counters of the machine at one time; all of them only increase, except the memory."""
 
     #: Time of the reading on CLOCK_MONOTONIC.
     at_seconds: float
@@ -109,8 +109,8 @@ def read_tree(root: int) -> TreeReading:
 
 
 def millis_between(before: TreeReading, after: TreeReading, *, seconds: float) -> int:
-    """Return the mean CPU usage of a process tree between two readings, in mCPU. The usage of a
-    process that ended in between is not counted after the first reading.
+    """Return the mean CPU usage of a process tree between two readings, in mCPU. If a process ended
+    between the readings, its usage after the first reading is not counted.
     """
     used = sum(
         max(0.0, total - before.cpu_seconds.get(process, 0.0))
@@ -208,7 +208,9 @@ def read_stalled(files: Sequence[Path] = _IO_PRESSURE) -> float | None:
 
 
 def read_storage(stalled_share: float | None) -> StorageReading | None:
-    """Read the usage of /dev/shm and of the file system for temporary files; None if one fails."""
+    """Read the usage of /dev/shm and of the file system for temporary files; None if either cannot
+    be read.
+    """
     try:
         shm, scratch = os.statvfs("/dev/shm"), os.statvfs(tempfile.gettempdir())
     except OSError:

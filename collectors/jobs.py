@@ -1,4 +1,5 @@
-"""Finds the jobs with agents on this machine in the files that scaler and agents write."""
+"""Reads the files that scaler and agents write, to find the jobs that have agents on this machine.
+"""
 
 import os
 from pathlib import Path
@@ -14,8 +15,8 @@ class ReplicaDirectories:
     """Reads ``replicas/*/*``; files of an ended replica are read only once.
 
     An agent is alive if the process that wrote ``state.json`` is alive, identified by pid and start
-    time. The agent's lock is never tested, because an agent that takes it at that moment would
-    fail.
+    time. The agent's lock is never tested, because an agent that tries to take the lock during the
+    test would fail.
     """
 
     def __init__(self, home: Home, *, node: str) -> None:
@@ -41,7 +42,9 @@ class ReplicaDirectories:
         return LiveJob(id=JobId(job), node=NodeName(node), agents=agents, pod=pod)
 
     def token(self, job: str) -> str:
-        """Return the job's token from the job's file, else from a replica's intent."""
+        """Return the job's token from the job's file, else from the token file that a replica's
+        intent names.
+        """
         own = self._home.token(job)
         for intent in () if own else self._intents(job):
             try:

@@ -277,7 +277,9 @@ def remove(path: Path, bound: os.stat_result) -> None:
 
 
 def collect(options: CollectorOptions) -> int:
-    """Run this machine's collector; return the exit code, ``HELD`` if another one runs."""
+    """Run this machine's collector; return the exit code, which is ``HELD`` if another collector
+    runs.
+    """
     home = options.home
     make_private(home.root)
     make_private(home.collector)

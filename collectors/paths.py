@@ -59,7 +59,9 @@ class Home:
 
     @property
     def local_socket(self) -> Path:
-        """Return the path of the real socket if the state directory's file system has none."""
+        """Return the path of the real socket, for a state directory whose file system supports no
+        sockets.
+        """
         return Path(local_socket(str(self.socket), str(self.root), os.getuid()))
 
     def token(self, job: str) -> str:

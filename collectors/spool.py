@@ -2,8 +2,8 @@
 
 Each job has a directory of segments: append-only files with one JSON sample per line, numbered in
 the order of their creation. A sample leaves the spool once the service has answered 200 for it.
-After a restart, the collector never appends to an old segment. It sends again all samples that the
-service has not acknowledged, as far as it knows; the service drops duplicates.
+After a restart, the collector never appends to an old segment. It sends again every sample for
+which it has no record of an acknowledgement; the service drops duplicates.
 
 Each line is one write, so ``kill -9`` of the collector or the service loses no accepted sample.
 ``sync`` is called once a second, so a power cut loses at most the samples of one second. An

@@ -1,4 +1,4 @@
-"""``brain-run``: a torchrun superset whose worlds change in seconds.
+"""``brain-run``: a superset of torchrun, whose worlds change in seconds.
 
 Agents need only ``httpx2`` and ``msgspec``, not torch, and may run under another interpreter than
 the workers. Code inside a worker (``inject/``) uses only the standard library and supports CPython

@@ -55,8 +55,7 @@ class Batch:
         return self._split()[2]
 
     def renew(self) -> bool:
-        """Read Brain's choice again; return True if the batch size differs from that of the last
-        call.
+        """Read Brain's choice again; return True if the batch size has changed since the last call.
 
         All ranks must call this method at the same step, because they all use the value that rank 0
         reads.

@@ -111,8 +111,8 @@ class PlanStore(Protocol):
         ...
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
-        """Read the plans and decisions of all these jobs with few statements, so that later queries
-        in the same transaction need no further statement.
+        """Read the plans and decisions of all these jobs with few SQL statements, so that later
+        queries about them in the same transaction run no statement.
         """
         ...
 
@@ -128,8 +128,8 @@ class PlanStore(Protocol):
         ...
 
     def page(self, *, after: Place | None, size: int, order: Order = PLANS) -> Sequence[ScalePlan]:
-        """Return at most ``size`` plans of all jobs that follow the row ``after`` in ``order``, or
-        the first plans if ``after`` is None. The default order is newest first.
+        """Return at most ``size`` plans, of any job, that follow the row ``after`` in ``order``; if
+        ``after`` is None, return the first plans. The default order is newest first.
         """
         ...
 

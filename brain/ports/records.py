@@ -17,7 +17,9 @@ class EventStore(Protocol):
         ...
 
     def after(self, id: int, *, limit: int = 500, job: JobId | None = None) -> Sequence[Event]:
-        """Return at most ``limit`` events of one job or all jobs with ids above ``id``, by id."""
+        """Return at most ``limit`` events with ids above ``id``, in the order of their ids; the
+        events are of one job or of all jobs.
+        """
         ...
 
     def last_id(self) -> int:
@@ -40,7 +42,9 @@ class AuditStore(Protocol):
 
 
 class TokenUses(Protocol):
-    """The times of tokens' last uses; storing one does not count as a change of the token."""
+    """The times at which tokens were last used; storing such a time does not count as a change of
+    the token.
+    """
 
     def note(self, ids: Collection[str], at: datetime) -> None:
         """Store ``at`` as the time of these tokens' last use; skip tokens that another writer is
@@ -49,7 +53,7 @@ class TokenUses(Protocol):
         ...
 
     def doubtful(self, ids: Collection[str]) -> frozenset[str]:
-        """Return the tokens among these that were revoked or deleted, or whose job has finished."""
+        """Return those of these tokens that were revoked or deleted, or whose job has finished."""
         ...
 
 
@@ -97,8 +101,8 @@ class AccessStore(Protocol):
         ...
 
     def answer(self, key: str, principal: str, route: str) -> tuple[str, int, str] | None:
-        """Return the stored answer for an idempotency key: the hash of the request's body, and the
-        answer's status and body. None if there is none.
+        """Return what is stored for an idempotency key: the hash of the request's body, and the
+        status and body of the answer. None if nothing is stored.
         """
         ...
 

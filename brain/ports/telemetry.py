@@ -46,7 +46,8 @@ class SeriesStretch:
 
 
 class TelemetryStore(Protocol):
-    """Stores samples. Each source's sample is stored once; samples may arrive in any order.
+    """Stores samples. A sample that a source sends twice is stored once; samples may arrive in any
+    order.
 
     The store keeps two times of each sample. The time by the sender's clock identifies the sample.
     The time by the service's clock selects, sorts and retires the sample, and readers get it as
@@ -56,7 +57,8 @@ class TelemetryStore(Protocol):
     def add(
         self, samples: Sequence[Sample], *, received_at: datetime, offset_seconds: float = 0.0
     ) -> Receipt:
-        """Store new samples and reject none; the receipt's ``duplicates`` counts known samples.
+        """Store new samples and reject none; the receipt's ``duplicates`` counts samples stored
+        before.
 
         ``offset_seconds`` is the service's clock minus the sender's, measured when the batch was
         sent; ``brain.clocks`` has the rules. Each source has its own offset, which begins at zero.
@@ -71,7 +73,8 @@ class TelemetryStore(Protocol):
     def add_all(self, batches: Sequence[SampleBatch]) -> Sequence[Receipt]:
         """Store several batches as ``add`` does, in order; return one receipt for each batch.
 
-        Batches of new samples are written together, which costs far less than one at a time.
+        Batches of new samples are written together, which costs far less than writing each batch by
+        itself.
         """
         ...
 
@@ -96,8 +99,9 @@ class TelemetryStore(Protocol):
         """Read ahead, with few statements, the telemetry that is shown in lists of jobs; the
         transaction must store no samples.
 
-        The telemetry is the losses, and the samples in the ``window`` before each job's end. If a
-        job has no samples there, it is the samples in the ``window`` before its newest sample.
+        The telemetry is the losses, and the samples in the ``window`` before each job's end. For a
+        job without samples in that time, the samples in the ``window`` before the job's newest
+        sample are read.
         """
         ...
 
@@ -116,7 +120,9 @@ class TelemetryStore(Protocol):
     def lines(
         self, asked: Mapping[JobId, SeriesStretch], *, points: int
     ) -> Mapping[JobId, Sequence[SeriesBucket]]:
-        """Return one series per job, as ``series`` does; jobs without points are left out."""
+        """Return one series per job, each with at most ``points`` buckets as in ``series``; leave
+        out jobs without points.
+        """
         ...
 
     def series(
@@ -167,8 +173,8 @@ class FitStore(Protocol):
         ...
 
     def read_ahead(self, jobs: Collection[JobId], kind: str) -> None:
-        """Read the fits of one kind of all these jobs with one statement, so that later queries
-        need none.
+        """Read the fits of one kind of all these jobs with one SQL statement, so that later queries
+        about these fits run no statement.
         """
         ...
 

@@ -34,7 +34,7 @@ class Connections:
         self._closing: dict[ClientConnection, Callable[[str], None]] = {}
 
     def admit(self, address: str, close: Callable[[str], None]) -> ClientConnection:
-        """Admit a connection; another one is closed for it if a limit is reached.
+        """Admit a connection; if a limit is reached, another connection may be closed to make room.
 
         Raises:
             Overloaded: there are too many connections.

@@ -145,7 +145,8 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
     def write_part(self, part: bytes) -> bool:
         """Write one chunk of a body that the app sends in parts.
 
-        Returns False, and writes nothing, if the client does not read, or the app has not begun.
+        Returns False, and writes nothing, if the client does not read, or the app has not begun to
+        send the body.
         """
         cycle = self.cycle
         if (
@@ -309,7 +310,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._refuse(limits.displaced(limit))
 
     def shutdown(self) -> None:
-        """Stop the connection after the complete requests are answered."""
+        """End the connection once all completely received requests are answered."""
         self._stops = True
         if self._known:
             self._parse_known()

@@ -1,4 +1,5 @@
-"""Deletes the directories of ended jobs: old ones, and the oldest if the total size is too large.
+"""Deletes the directories of ended jobs: those older than a limit, and the oldest others if the
+total size is too large.
 
 A directory is deleted only if its job has ended and no agent holds a lock in it.
 """
@@ -43,7 +44,8 @@ def sweep(home: Path, stores: Stores, settings: Settings, now: datetime) -> list
 
 
 def expired(jobs: Sequence[EndedJob], settings: Settings, now: datetime) -> list[EndedJob]:
-    """Return the jobs that exceed the age limit, and the oldest that exceed the size limit.
+    """Return the jobs to delete: all that exceed the age limit, and then the oldest others until
+    the total size is within the size limit.
 
     The jobs are sorted by the time at which they ended, oldest first.
     """

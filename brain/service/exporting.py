@@ -33,8 +33,8 @@ def exporting(environment: Mapping[str, str]) -> Iterator[TracerProvider]:
     """Yield a tracer provider; a separate thread sends its spans from a queue, and spans are
     dropped while the queue is full.
 
-    ``environment`` must be the environment of this process, because OpenTelemetry's SDK reads
-    that itself.
+    ``environment`` must be the environment of this process, because OpenTelemetry's SDK reads the
+    process's environment itself.
 
     Raises:
         BadInput: a variable has a value that Brain, or the SDK, does not support.

@@ -1,4 +1,6 @@
-"""An installation's state directory: its settings, its database, and locks for a single service."""
+"""An installation's state directory: its settings, its database, and the locks that allow only one
+service.
+"""
 
 import fcntl
 import tomllib

@@ -52,16 +52,20 @@ class SeldomFromSdk(logging.Filter):
 
 
 class TextFormatter(logging.Formatter):
-    """A record as a line for people, with the id of its request."""
+    """Formats a record as a line for people, with the id of its request."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line without the traceback, which follows it if there is one."""
+        """Return the line without the traceback; a traceback, if there is one, is appended after
+        this line.
+        """
         id = getattr(record, "request_id", "")
         return super().formatMessage(record) + (f" (request {id})" if id else "")
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of JSON, with the fields that were given with it."""
+    """Formats a record as one line of JSON, with the additional fields that the logging call
+    passed.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

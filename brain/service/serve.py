@@ -81,7 +81,8 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    ``submitters`` is that of ``Health``; ``provider``, if given, receives the spans.
+    ``submitters`` becomes the field of this name in ``Health``; ``provider``, if given, receives
+    the spans.
     """
     bell, metrics = Bell(), Metrics()
     condition = ServiceCondition(metrics)

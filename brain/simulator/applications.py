@@ -28,7 +28,9 @@ class Application(Protocol):
 
     @property
     def first_batch(self) -> int:
-        """Return the global batch size for which work is counted in examples."""
+        """Return the global batch size at which the work is counted: an example in a larger batch
+        counts less.
+        """
         ...
 
     @property
@@ -228,7 +230,8 @@ CATALOGUE: Mapping[str, Profile] = {
 
 
 def split(batch: int, replicas: int, largest_local: int) -> tuple[int, int]:
-    """Return the local batch and the micro-batches per step for a global batch that a script keeps.
+    """Return a worker's local batch size, and the micro-batches per step, for a fixed global batch
+    size.
 
     >>> split(128, 2, 32), split(128, 3, 1024)
     ((32, 2), (43, 1))

@@ -1,4 +1,5 @@
-"""Brain in the loop: its own ``cycle.turn`` on in-memory stores, in virtual time.
+"""Brain in the loop of a simulation: Brain's own ``cycle.turn`` on in-memory stores, in virtual
+time.
 
 The module simulates the scaler and the coordinators: it reads the desired world of each job,
 assigns nodes to it, and reports replicas, worlds and samples through the same functions that the

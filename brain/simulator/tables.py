@@ -1,7 +1,7 @@
 """Applications from published measurements: step times by placement, gradient noise by batch.
 
-The tables are those of the artifacts of Pollux (OSDI 2021) and Sia (SOSP 2023), a folder per
-application:
+The tables come from the artifacts of Pollux (OSDI 2021) and Sia (SOSP 2023). Each application has a
+folder:
 
     placements[-KIND].csv     placement (a digit per node), local_bsz, step_time, sync_time
     scalability[-KIND].csv    num_nodes, num_replicas, local_bsz, step_time, sync_time
@@ -115,7 +115,7 @@ def measured(name: str, texts: Mapping[str, str], kinds: Sequence[str]) -> Measu
     """Read the tables of one application.
 
     Args:
-        texts: Contents of its folder by file name.
+        texts: Contents of the files in the application's folder, by file name.
         kinds: Kinds of nodes that the application will run on. A kind without tables of its own
             uses the tables without a kind in their name.
 

@@ -1,7 +1,7 @@
 """Arrivals: the jobs of a simulation, as a table with a row per job.
 
-The columns are those of the published workloads of Pollux and Sia (``name, time, application,
-num_replicas, batch_size``), and some more optional ones.
+The table has the columns of the published workloads of Pollux and Sia (``name, time, application,
+num_replicas, batch_size``), and some optional columns.
 """
 
 import csv

@@ -2,7 +2,7 @@
 
 A job works while it is placed and its last restart is over; during a restart it holds its
 accelerators without using them. A planned change happens at a safe point and loses no work; a lost
-node costs everything since the last checkpoint.
+node costs all work since the last checkpoint.
 """
 
 import heapq

@@ -1,7 +1,7 @@
 """One table with the names of each vendor's accelerators.
 
-Names are those that the vendors publish for their Kubernetes device plugins, node labels and
-drivers. To support another vendor, add a row. No code inside a worker reads this table.
+The names come from the vendors' Kubernetes device plugins, node labels and drivers. To support
+another vendor, add a row. No code inside a worker reads this table.
 """
 
 from collections.abc import Iterable, Mapping

@@ -26,7 +26,7 @@ class Allocation:
     batch: BatchWish | None = field(default=None, compare=False)
 
     def elsewhere(self, other: "Allocation") -> bool:
-        """Return True if both sizes name nodes, and these differ."""
+        """Return True if both sizes name their nodes, and the nodes differ."""
         return bool(self.nodes and other.nodes) and dict(self.nodes) != dict(other.nodes)
 
     def of(self, role: str) -> Resources:
@@ -72,12 +72,12 @@ class Allocation:
 
     @property
     def workers(self) -> int:
-        """Return the number of workers: all replicas less those of other roles."""
+        """Return the number of workers: all replicas except the replicas of other roles."""
         return self.replicas - others(self.roles)
 
     def loosest(self, other: "Allocation") -> "Allocation":
-        """Return this size with the larger amount of each resource from the two sizes; 0 means no
-        limit, and counts as the largest amount.
+        """Return this size with each resource raised to the amount in ``other`` if that amount is
+        larger; 0 means no limit, and counts as the largest amount.
         """
         size = self
         for role in self.amounts.keys() & other.amounts.keys():
@@ -117,7 +117,7 @@ class Bounds:
     @property
     def first(self) -> int:
         """Return the number of replicas at the start of the job: ``start``, or else the smallest
-        one.
+        allowed number.
         """
         return self.min if self.start is None else self.start
 

@@ -21,8 +21,8 @@ class BatchWish:
     def split(self, workers: int) -> tuple[int, int]:
         """Return the number of examples in a worker's micro-batch, and of micro-batches per step.
 
-        Micro-batches are whole examples: the global batch may exceed the request by less than one
-        example per micro-batch.
+        A micro-batch has a whole number of examples, so the global batch may exceed the request,
+        but by less than one example per micro-batch.
 
         >>> BatchWish(global_size=256, local_most=48).split(2)
         (43, 3)

@@ -1,4 +1,4 @@
-"""Estimates of a job's needs, made before it starts from similar jobs or a probe."""
+"""Estimates of a job's needs, which are made from similar jobs or a probe before the job starts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
-"""The time that a replica has to end after a request: the setting ``checkpoint.graceSeconds``.
+"""The time within which a replica must end after a request: the setting
+``checkpoint.graceSeconds``.
 
 A replica that must leave keeps training until a safe point. Then its workers get the signal, and
 have the grace period to exit. A scaler has to wait at least this long.

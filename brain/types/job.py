@@ -167,8 +167,8 @@ class Job:
 
     @property
     def resources(self) -> Resources:
-        """Return the amounts of each replica by the present target; at generation 0, those of the
-        document.
+        """Return the amounts of each replica in the present target; at generation 0, the amounts in
+        the document.
         """
         return self.document.resources if self.amounts is None else self.amounts
 

@@ -26,13 +26,15 @@ def probe_socket(home: str, uid: int) -> str:
 
 
 def short_socket(path: str, home: str, uid: int) -> str:
-    """Return ``path``; if it is too long, return its name in the short directory of ``home``."""
+    """Return ``path``; if it is too long for a socket, return what ``local_socket`` returns: a
+    short path with the same file name.
+    """
     return path if len(path.encode()) <= SOCKET_PATH_BYTES else local_socket(path, home, uid)
 
 
 def local_socket(path: str, home: str, uid: int) -> str:
-    """Return the name of ``path`` in the short directory of ``home``; this directory is local to
-    the machine.
+    """Return a path with the file name of ``path`` in the short directory of ``home``, which is in
+    ``/tmp`` and so local to the machine.
     """
     hashed = sha256(home.rstrip("/").encode()).hexdigest()[:12]
     return f"/tmp/brain-{uid}-{hashed}/{path.rsplit('/', 1)[-1]}"

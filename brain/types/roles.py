@@ -1,7 +1,8 @@
 """Roles of a job's replicas, and ``TF_CONFIG``, by which TensorFlow's processes find each other.
 
-Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator reads the others'
-checkpoints. No ``cluster`` lists it; only its own ``task`` names it.
+Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator reads the checkpoints of the
+other processes. The field ``cluster`` never lists an evaluator; only the field ``task`` of its own
+``TF_CONFIG`` names it.
 
 Any other name is a *group*: workers with their own number of processes and amounts. A replica
 belongs to its group from its start, but gets its role from its rank.
@@ -220,14 +221,18 @@ def groups_of(roles: Roles) -> Roles:
 
 
 def alike(one: Roles, other: Roles) -> bool:
-    """Return True if both have the same number of replicas in each role, whatever their amounts."""
+    """Return True if ``one`` and ``other`` have the same number of replicas in each role; their
+    amounts may differ.
+    """
     return [(role, size.replicas) for role, size in one] == [
         (role, size.replicas) for role, size in other
     ]
 
 
 def leading(members: Iterable[_Member]) -> list[_Member]:
-    """Return the members that decide when the job ends: the chief, else all groups' workers."""
+    """Return the members that decide when the job ends: the chief, or without a chief the
+    workers of all groups.
+    """
     found = list(members)
     chiefs = [each for each in found if each.role == CHIEF]
     return chiefs or [each for each in found if each.role not in NAMED]
@@ -258,10 +263,11 @@ def tf_config(
     Args:
         members: All processes and their addresses.
         spare: Addresses of workers that may still be added. If given, workers come and go without
-            restarts. The config of a worker then names no other worker, because it would wait for
-            that one. The config of a parameter server names all possible workers, because the
-            server answers only those. This suits between-graph replication, in which workers train
-            by themselves. The config of a coordinating chief names the present workers.
+            restarts. The config of a worker then names no other worker, because the worker would
+            wait for every worker that its config names. The config of a parameter server names all
+            possible workers, because the server answers only workers that its config names. This
+            suits between-graph replication, in which workers train by themselves. The config of a
+            coordinating chief names the present workers.
 
     Raises:
         BadInput: ``task`` is not one of the members.

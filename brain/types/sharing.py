@@ -14,8 +14,8 @@ PRIORITIES = range(-8, 9)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectShare:
-    """Guarantee, limit and priority of one project in a pool, in accelerators (cores in a pool
-    without any).
+    """Guarantee, limit and priority of one project in a pool; the amounts are in accelerators, or
+    in cores if the pool has no accelerators.
     """
 
     #: Accelerators that the project gets as soon as its jobs can use them, before all others.

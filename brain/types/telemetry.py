@@ -1,8 +1,9 @@
 """Samples: measurements of steps, saves, machines and replicas, each with its time and origin.
 
 Every sample carries ``source`` (random per process start) and ``measured_at`` (strictly rising per
-source); the pair is its identity. Sequence numbers only serve to count gaps. ``measured_at`` is on
-the sender's clock until it is stored, then on the service's (``brain.clocks``).
+source); the pair is its identity. Sequence numbers only serve to count gaps. Until a sample is
+stored, its ``measured_at`` is a time of the sender's clock; afterwards it is a time of the
+service's clock (``brain.clocks``).
 """
 
 from dataclasses import dataclass

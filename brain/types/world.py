@@ -280,7 +280,9 @@ def unfit_nodes(replicas: Iterable[_Replica], now: datetime) -> Mapping[NodeName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaReport:
-    """All replicas of a job that a scaler knows, and those for which it has no room."""
+    """All replicas of one job that a scaler knows, and the replicas for which the scaler has no
+    room.
+    """
 
     v: int = 1
     job: JobId

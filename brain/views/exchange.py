@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[T]):
-    """A page of a list; ``next_page_token`` is None on the last one."""
+    """A page of a list; ``next_page_token`` is None on the last page."""
 
     items: tuple[T, ...]
     next_page_token: str | None = None
@@ -69,8 +69,8 @@ class JobEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDecision:
-    """The body of ``:approve``, ``:reject`` and ``:rollback``; ``version`` is that of the plan that
-    the person saw.
+    """The body of ``:approve``, ``:reject`` and ``:rollback``; ``version`` is the version of the
+    plan that the person saw.
     """
 
     version: int | None = None

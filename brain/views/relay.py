@@ -54,7 +54,9 @@ class PodSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalerRequest:
-    """A request with the id that its answer will repeat; exactly one of the kinds is set."""
+    """A request with the id that its answer will repeat; exactly one of ``submit``, ``logs`` and
+    ``pod`` is set.
+    """
 
     id: str
     submit: SubmitRequest | None = None

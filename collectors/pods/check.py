@@ -1,7 +1,8 @@
 """Checks if a cluster has everything that this collector needs, for ``brain doctor --cluster``.
 
 Each finding is one line of JSON. Access reviews of the API server show the permissions of the
-calling account, or of a named one. The operator's check covers kinds and nodes.
+calling account, or of a named account. The check for the operator (``scaler.kubernetes.doctor``)
+covers kinds and nodes.
 """
 
 import json
@@ -53,7 +54,7 @@ async def examine(
 
 
 def say(findings: Iterable[Finding]) -> int:
-    """Print findings as JSON lines; return 1 if one is broken, else 0."""
+    """Print findings as JSON lines; return 1 if a finding reports a broken part, else 0."""
     broken = False
     for finding in findings:
         print(json.dumps(asdict(finding)))  # noqa: T201

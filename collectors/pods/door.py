@@ -124,12 +124,14 @@ class Door:
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a POST request (an access review); return the answer's object.
 
-        Raises errors as ``get`` does.
+        Raises the same errors as ``get``.
         """
         return await self._send("POST", path, {}, body)
 
     async def items(self, path: str) -> list[dict[str, Any]]:
-        """Return all objects of a list, which is read page by page; errors as in ``get``."""
+        """Return all objects of a list, which is read page by page; raise the same errors as
+        ``get``.
+        """
         found: list[dict[str, Any]] = []
         # Version 0: what the API server has in memory is fresh enough, and spares its database.
         query = {"limit": str(PAGE), "resourceVersion": "0"}
@@ -142,7 +144,7 @@ class Door:
             query = {"limit": str(PAGE), "continue": token}
 
     async def watch(self, path: str, **query: str) -> AsyncIterator[dict[str, Any]]:
-        """Yield watch events until the server ends the watch; errors as in ``get``."""
+        """Yield watch events until the server ends the watch; raise the same errors as ``get``."""
         asked = {"watch": "true", **query}
         silence = httpx2.Timeout(30.0, read=float(query.get("timeoutSeconds", "240")) + 30.0)
         request = self._http.build_request(

@@ -114,7 +114,9 @@ class Stays:
         return _grouped(self.all.values(), lambda stay: stay.pod.node)
 
     def at(self, namespace: str, name: str, instant: datetime) -> PodStay | None:
-        """Return the pod that had this name at ``instant``, the later one if two had; else None."""
+        """Return the pod that had this name at ``instant``, or the later one of two such pods; None
+        if no pod had it.
+        """
         alike = self.named.get((namespace, name), ())
         return max((s for s in alike if s.covers(instant)), key=lambda s: s.begin, default=None)
 
@@ -165,7 +167,7 @@ def job_of(pod: PodSight, jobs: ClusterJobs) -> JobId | None:
 def looked(stays: Stays, pods: Iterable[PodSight], jobs: ClusterJobs, now: datetime) -> Stays:
     """Return the stays, updated from the list of all pods.
 
-    A pod that is missing from the list ended since the last list. Its stay keeps the last
+    A pod that is missing from the list has ended since the previous list. Its stay keeps the last
     observation, which may show how the pod ended.
     """
     seen = {pod.uid: pod for pod in pods}

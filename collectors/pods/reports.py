@@ -1,4 +1,6 @@
-"""Reports pods as replicas, for jobs that no scaler of Brain runs, and nodes in Brain's form."""
+"""Turns pods into reports on replicas, for jobs that no scaler of Brain runs, and turns nodes into
+Brain's form.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -150,8 +150,9 @@ def node(obj: Object) -> NodeSight:
 def requests(spec: Object) -> Resources:
     """Return the resources that the scheduler reserves for a pod.
 
-    They are the overhead plus the larger of two sums: that of all containers, and that of the
-    largest init container and the sidecars that run with it. The limit replaces a missing request.
+    They are the overhead plus the larger of two sums: the requests of all containers, or the
+    requests of the largest init container and of the sidecars that run with it. If a container has
+    no request, its limit counts instead.
     """
     running = sum((_wanted(each) for each in spec.get("containers") or ()), Resources())
     sidecars, most = Resources(), Resources()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class FileCall:
     """The arguments of a save or load call.
 
-    The file is found from them later, in code that catches the probe's errors.
+    Code that catches the probe's errors finds the file from these arguments later.
     """
 
     def __init__(self, file_of: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -125,8 +125,9 @@ class DeclaredCheckpoint:
             self.known = None
 
     def changed(self, steps: int) -> int | None:
-        """Return the number of steps that were completed before the checkpoint changed, once two
-        calls in a row found the same state; else None.
+        """Return the number of steps that were completed before the checkpoint changed; None if it
+        has not changed. A change is reported only once two calls in a row have found the same
+        state.
         """
         if self.path is None:
             return None

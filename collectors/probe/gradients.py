@@ -45,7 +45,8 @@ class Gradients:
     of gradients (clip, unscale, zero) do not matter, and a constant loss scale cancels.
 
     Parameters have hooks only during a sampled step. If the gradients of a step cannot be compared,
-    the step is dropped. If no step's gradients can, the reason is reported instead of an estimate.
+    the step is dropped. If the gradients of no step can be compared, the reason is reported instead
+    of an estimate.
     """
 
     def __init__(self, probe: Probe) -> None:

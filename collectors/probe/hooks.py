@@ -64,7 +64,9 @@ class Finder:
             self.actions[f"{pytorch}.plugins.io.async_plugin"] = _hook_lightning_async
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Find an observed module with the other finders; its action runs after its own code."""
+        """Find an observed module with the other finders; the action for the module runs after the
+        module's own code.
+        """
         if name not in self.actions or not self.probe.armed:
             return None
         # Those before have been asked; another that acts likewise must not ask us in turn.

@@ -136,7 +136,8 @@ class Probe:
 
     def check_lease(self) -> None:
         """End or hold this process if its lease has expired. A process that was stopped and resumes
-        must not step or save while its successors run, even before the lease's own thread runs.
+        must not step or save while its successors run, even before the thread that checks the lease
+        runs.
         """
         while 0 < self.control[fields.LEASE] < time.monotonic_ns():
             if not self.config.get("hold"):

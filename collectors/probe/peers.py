@@ -1,4 +1,6 @@
-"""Checks if this worker is connected to another; independent copies of a program never are."""
+"""Checks if this worker is connected to another worker; independent copies of a program are never
+connected.
+"""
 
 from __future__ import annotations
 

@@ -15,14 +15,17 @@ UNKNOWN = 0
 
 
 class Part:
-    """The size of this worker's part, measured rarely because a large network has many tensors."""
+    """The size of this worker's part of the training state, measured rarely because a large network
+    has many tensors.
+    """
 
     def __init__(self) -> None:
         self.due = WARMUP_STEPS
         self.bytes: int | None = None
 
     def read(self, steps: int, optimizer: Any, zeros: Iterable[Any]) -> int | None:
-        """Return the size in bytes of this worker's part, as ``sharded_bytes`` measures it.
+        """Return the size in bytes of this worker's part of the training state, or what else
+        ``sharded_bytes`` returns.
 
         The size is measured again only when the number of steps has doubled.
         """
@@ -40,9 +43,10 @@ def is_sharded(parameter: Any) -> bool:
 def sharded_bytes(optimizer: Any, zeros: Iterable[Any]) -> int | None:
     """Return the size in bytes of this worker's part of the state.
 
-    Returns ``UNKNOWN`` if the size is unknown, None if each worker has the complete state.
-    The part contains the optimizer's state, and gradients and parameters if these are divided, too.
-    ``zeros`` are the optimizers of DeepSpeed's stages 1 and 2, each of which wraps another one.
+    Returns ``UNKNOWN`` if the size is unknown, None if each worker has the complete state. The part
+    contains the optimizer's state, and gradients and parameters if these are divided, too.
+    ``zeros`` are the optimizers of DeepSpeed's stages 1 and 2, each of which wraps another
+    optimizer.
     """
     module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
     divides = getattr(module, "ZeroRedundancyOptimizer", None)

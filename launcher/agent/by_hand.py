@@ -155,9 +155,8 @@ def by_hand(
     """Build the ``AgentMembership`` of an agent that no scaler started; the first such agent
     coordinates.
 
-    ``scratch`` is a directory for this agent alone; ``rank`` is the requested GROUP_RANK. If
-    ``warned`` is set, the job is suspended. ``worker_group`` makes the object that runs the
-    workers.
+    ``scratch`` is a directory for this agent alone; ``rank`` is the requested GROUP_RANK. The job
+    is suspended once ``warned`` is set. ``worker_group`` makes the object that runs the workers.
 
     Raises:
         BadInput: the endpoint cannot be reached from this machine.

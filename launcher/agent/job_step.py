@@ -21,7 +21,7 @@ _QUESTION_SECONDS = 20.0
 async def step_question(config: LaunchConfig) -> "Callable[[float], Awaitable[PodSeen]] | None":
     """Return a function that asks Slurm whether the job step still exists.
 
-    Returns None if the step lacks agents of the job, or Slurm cannot be asked from here.
+    Returns None if some agents of the job run outside the step, or Slurm cannot be asked from here.
     """
     step = config.step
     if step is None or not 1 < config.nodes_max <= step.tasks:

@@ -420,7 +420,7 @@ class AgentMembership:
 
     @property
     def coordinates(self) -> bool:
-        """True if this agent coordinates the job, or did so until the end."""
+        """True if this agent coordinates the job, or coordinated it until the job ended."""
         return self._leading.coordinator is not None
 
     def give_up(self, reason: str) -> None:

@@ -31,7 +31,9 @@ Answer = Found | messages.Refused | bool
 
 
 class Search:
-    """A search for the coordinator, which remembers silent agents and agents that others named."""
+    """A search for the coordinator, which remembers which agents were silent and which agents were
+    named by others.
+    """
 
     def __init__(
         self,
@@ -121,8 +123,8 @@ class Search:
         return list(dict.fromkeys([*named, *self.leadership.candidates(self._last())]))
 
     async def tell_home(self, lead: messages.Lead) -> None:
-        """Send this agent's address, as that of the coordinator, to the agent that listens at the
-        job's endpoint.
+        """Tell the agent that listens at the job's endpoint that this agent's address is the
+        coordinator's address.
         """
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):

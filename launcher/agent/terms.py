@@ -55,7 +55,7 @@ def _declared(config: LaunchConfig) -> str | None:
 
 
 def fixed_desired_world(config: LaunchConfig, patience_seconds: float) -> DesiredWorld:
-    """Return ``--nnodes`` as a desired world, of the largest size allowed.
+    """Return ``--nnodes`` as a desired world, with the largest number of nodes that it allows.
 
     A job with ``--world`` gets replicas of one process each.
     """
@@ -75,8 +75,8 @@ def fixed_desired_world(config: LaunchConfig, patience_seconds: float) -> Desire
 
 
 def last_desired_world(fixed: DesiredWorld, last: WorldDocument | None) -> DesiredWorld | None:
-    """Return the desired world of the last world, for a coordinator that has heard nothing from
-    Brain.
+    """Return a desired world with the size of the last world, for a coordinator that has heard
+    nothing from Brain.
 
     ``fixed`` is the job's own desired world. The result has Brain's default patience for lost
     replicas.

@@ -93,7 +93,8 @@ def launched(
     """Parse the arguments after a launcher: its flags as ``options``, and the command of a worker.
 
     Raises:
-        BadInput: see ``parse_command``.
+        BadInput: there is no worker command, a program or script does not exist, or the launcher
+            does not know a flag.
     """
     known = description.torchrun_of(interpreter, environment)
     options, script, rest = flags.parse(known, arguments, environment, prog)

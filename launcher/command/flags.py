@@ -1,4 +1,5 @@
-"""The command line of ``brain-run``: flags of the installed torchrun, dlrover-run's, and its own.
+"""The command line of ``brain-run``: flags of the installed torchrun, flags of dlrover-run, and
+flags that only ``brain-run`` has.
 
 This module does not import torch: ``torchrun.description`` has the flags of the installed torchrun.
 """

@@ -146,7 +146,7 @@ def judge(step: SlurmStep, ran_at: float, job: str, steps: str) -> str:
     ``steps`` are the answers of ``scontrol --oneliner show`` about the job and its steps.
 
     Raises:
-        Unavailable: the job does not run now, or another step may have taken this one's place.
+        Unavailable: the job does not run now, or another step may have taken the place of ``step``.
 
     >>> said = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2",
     ...         "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": "1"}

@@ -1,7 +1,7 @@
 """Exchange with Brain: receive the desired world, report observed worlds.
 
-Both work while Brain is unreachable: the last desired world is on disk, and reports wait there in
-order.
+Both directions work while Brain is unreachable: the last desired world is on disk, and reports wait
+on disk in order.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ class Brain:
         self._client: AsyncBrainClient | None = None
 
     async def send(self, call: "Call[T]") -> T:
-        """Send one operation; errors as in ``AsyncBrainClient.send``."""
+        """Send one operation; raise the errors that ``AsyncBrainClient.send`` raises."""
         from brain.client import AsyncBrainClient  # late: without a Brain there is no HTTP
 
         if self._client is None:
@@ -132,7 +132,7 @@ class DesiredByBrain:
 
     async def follow(self, tell: Callable[[DesiredWorld], None]) -> None:
         """Pass each desired world to ``tell``, until cancelled; while Brain is unreachable, pass
-        the last one.
+        the last desired world that Brain sent.
         """
         try:
             await self._follow(tell)

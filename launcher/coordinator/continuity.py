@@ -22,7 +22,7 @@ _WAITS = "held: this agent was paused; workers wait for proof that no other worl
 
 
 class Continuity:
-    """True while this process has had no pause in which other agents may have replaced it.
+    """Tracks pauses of this process, because other agents may have replaced it during a pause.
 
     ``denied`` is set once the cluster answers that this agent was replaced; the agent must then
     end immediately.
@@ -72,8 +72,8 @@ class Continuity:
             self._broken_at = None
 
     async def keep(self, coordinates: Callable[[], bool]) -> None:
-        """Watch the clock until cancelled; after a pause, ask the cluster if this agent
-        ``coordinates``.
+        """Watch the clock until cancelled; after a pause of a coordinating agent, ask the cluster
+        whether others have replaced it. ``coordinates`` says whether this agent coordinates.
         """
         while True:
             await asyncio.sleep(_LOOK_SECONDS)

@@ -158,7 +158,9 @@ class Coordinator:
         return later
 
     def came(self, peer: Peer) -> None:
-        """Compare the workers that an agent runs with the present world."""
+        """Handle an agent that has connected: find out whether the workers that it runs belong to
+        the present world.
+        """
         self._stir(peer)
         if self.over:
             peer.connection.send(self._bye())

@@ -1,5 +1,5 @@
-"""The coordinator's side of ``--network-check``: a few rounds, and then the nodes to leave out,
-with reasons.
+"""The coordinator's side of ``--network-check``: it runs a few rounds, and then names the nodes to
+leave out, with reasons.
 """
 
 import asyncio

@@ -67,7 +67,7 @@ def pin_all(checkpoints: Mapping[str, bool], *, job: str) -> tuple[Pin, ...]:
     place.
 
     Raises:
-        CannotPin: one cannot be kept.
+        CannotPin: one of the checkpoints cannot be kept.
     """
     taken: list[Pin] = []
     try:
@@ -86,7 +86,7 @@ def renew_all(kept: Iterable[Pin], *, job: str) -> tuple[Pin, ...]:
     A file that was overwritten in place may be incomplete, so its earlier pin remains.
 
     Raises:
-        CannotPin: a new one cannot be kept.
+        CannotPin: one of the new files cannot be kept.
     """
     return tuple(
         pin(each.path, job=job, replaced=True) if _renamed_over(each) else each for each in kept
@@ -97,7 +97,7 @@ def put_back(kept: Iterable[Pin], *, job: str, keep: bool) -> None:
     """Restore all checkpoints; with ``keep``, pin the restored ones again.
 
     Raises:
-        CannotPin: one cannot be put back.
+        CannotPin: one of the checkpoints cannot be put back.
     """
     for each in kept:
         if restore(each) and keep:

@@ -1,4 +1,4 @@
-"""A pod's position among the others, which the scaler writes into a file of the pod."""
+"""A pod's position among the other pods; the scaler writes this position into a file of the pod."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -21,7 +21,7 @@ _RESTART_SECONDS, _HORIZON_SECONDS = 30.0, 86_400.0
 
 @dataclass(slots=True)
 class Slowness:
-    """Step times since the last look; each world needs a new object."""
+    """Step times since the last call of ``look``; each world needs a new object."""
 
     began: dict[int, Progress] = field(default_factory=dict)
     began_at: float = 0.0

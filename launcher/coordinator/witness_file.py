@@ -1,8 +1,8 @@
 """The witness of a world: a file that only one half can take if the two halves lose contact.
 
 The agent that coordinates writes ``.brain-witness-<job>-<epoch>-<random>`` next to the checkpoint.
-A half takes it by renaming it to ``<that name>.<replica>``, and only one rename can succeed. If the
-file is lost, no half can take it, so two halves never continue.
+A half takes the witness by renaming this file to ``<that name>.<replica>``, and only one rename can
+succeed. If the file is lost, no half can take it, so two halves never continue.
 
 Storage on a network may hang, so each access has a separate thread, and callers limit how long they
 wait.
@@ -76,7 +76,7 @@ class WitnessFile:
         self._note(self.seen.path, trouble=trouble)
 
     async def look(self, message: messages.Witness) -> messages.Witnessed:
-        """Handle the message, and answer if this agent sees the file."""
+        """Handle the message, and answer whether this agent sees the file."""
         there = self.told(message)
         if there and not message.in_force:
             there = await _in_thread(lambda: os.path.lexists(message.path))

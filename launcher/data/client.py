@@ -29,7 +29,8 @@ class Client(Protocol):
         Raises:
             BadInput: the request is not valid.
             Conflict: another worker has the shard by now.
-            Unavailable: no agent answers, or not all workers that had to ask did so.
+            Unavailable: no agent answers, or another worker that had to send the same request did
+                not send it.
         """
         ...
 

@@ -30,7 +30,7 @@ _FIXED = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class ShardSpan:
-    """The examples of one epoch from ``start`` up to ``stop``: a shard, or the rest of one."""
+    """The examples of one epoch from ``start`` up to ``stop``: a shard, or the rest of a shard."""
 
     epoch: int
     start: int

@@ -42,7 +42,7 @@ class _Worker:
 
 
 class ShardRelay:
-    """All workers of one agent that request shards, or did so recently."""
+    """All workers of one agent that request shards, or recently requested them."""
 
     def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}

@@ -1,7 +1,7 @@
 """The Unix socket on which an agent's workers request shards, next to the probes' socket.
 
 Messages are lines of JSON, ``{"n": number, "do": …}``. Each message gets an answer with the same
-``n``; answers come in any order. When a connection closes, its worker has ended.
+``n``; answers come in any order. When a connection closes, the worker that opened it has ended.
 """
 
 import asyncio

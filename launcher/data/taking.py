@@ -29,12 +29,12 @@ def shards(
 ) -> "Shards[T]":
     """Iterate over shards of ``data``; each worker gets its next shard when it requests one.
 
-    ``name`` is the same in all workers of a job; one name stands for one pass of ``epochs`` epochs.
-    ``data`` is a ``TextFile``, a sequence, or a number of indices. ``shard`` is the number of
-    examples that one worker takes at a time (default: a thousandth of the data). Shards are
-    shuffled, examples within a shard are not. ``lease_seconds`` is the time after which another
-    worker also gets the shard, in case the worker hangs; by default a shard is handed out again
-    only when its worker is gone.
+    ``name`` is the same in all workers of a job; each name stands for one iteration, over
+    ``epochs`` epochs. ``data`` is a ``TextFile``, a sequence, or a number of indices. ``shard`` is
+    the number of examples that one worker takes at a time (default: a thousandth of the data).
+    Shards are shuffled, examples within a shard are not. ``lease_seconds`` is the time after which
+    another worker also gets the shard, in case the worker hangs; by default a shard is handed out
+    again only when its worker is gone.
 
     Raises:
         BadInput: ``data`` is empty, or there are several workers and no agent to divide the shards.
@@ -91,8 +91,8 @@ class Shards(Generic[T]):
             yield item
 
     def take(self, count: int) -> list[T]:
-        """Return the next ``count`` examples, fewer at a shard's end, and none if none is available
-        now.
+        """Return the next ``count`` examples; fewer at a shard's end, and no examples if no shard
+        is available now.
 
         ``take`` never waits for other workers, so it suits training in lockstep: the data ends when
         no rank gets an example. A call marks all earlier examples as trained.
@@ -107,8 +107,8 @@ class Shards(Generic[T]):
         """Report an optimizer step with all examples handed out so far.
 
         If worlds change in process, this records the examples that a worker has trained, in case it
-        is killed; without the call, other workers train on its shard from the beginning. The call
-        sends a message to the agent on this machine.
+        is killed; without the call, other workers train again on the examples of its shard that it
+        has already trained. The call sends a message to the agent on this machine.
         """
         if self._span is not None and self._asking is not None:
             self._stepped = self._at

@@ -58,7 +58,7 @@ class _Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedState:
-    """The objects whose state newcomers receive: the network, the optimizers, and others by
+    """The objects whose state newcomers receive: the network, the optimizers, and other objects by
     name.
     """
 

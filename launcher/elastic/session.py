@@ -36,8 +36,8 @@ def join(
     ``sampler`` is an ``elastic.Sampler`` or has its methods. ``state`` names other objects that
     newcomers need, with ``state_dict`` and ``load_state_dict`` (a scheduler, a scaler). ``steps``
     is the number of completed steps in a loaded checkpoint. ``parallel`` has arguments for
-    DistributedDataParallel. Random generators are not transferred: a newcomer's are those that its
-    script seeded.
+    DistributedDataParallel. Random generators are not transferred: a newcomer has the generators
+    that its own script seeded.
 
     Raises:
         BadInput: the model is sharded over processes, or already parallel; an object in ``state``

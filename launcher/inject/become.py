@@ -285,7 +285,7 @@ def begin() -> "dict[str, Any] | None":
 
 
 def failing() -> None:
-    """Inform the other workers of this world that this one is about to end."""
+    """Inform the other workers of this world that this worker is about to end."""
     if "_brain_bootstrap" in sys.modules:
         sys.modules["_brain_bootstrap"].failing()
 

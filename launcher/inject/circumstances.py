@@ -41,8 +41,8 @@ def around(
 
 
 def unnamed_write(error: "BaseException | None") -> "tuple[str, int] | None":
-    """Return the path of the file that was being written, and the free bytes there, if no
-    ``OSError`` names it; None if no frame has a path. ``write`` reports a full disk without a path,
+    """Find the file that was being written, in case no ``OSError`` names it; return its path and
+    the free bytes there. None if no frame has a path. ``write`` reports a full disk without a path,
     a copy names both of its files, and a library in another language gives only a text.
     """
     chain = []  # type: list[BaseException]

@@ -1,9 +1,9 @@
 """Copies in memory of checkpoints on storage; scripts read the copies instead.
 
 The shim loads this module as ``_brain_copies``; it uses only the standard library and supports
-CPython 3.8 and later. Once the newest file of a series is durable, the flusher keeps it in its
-agent's memory, and records the durable file that is equal. No process writes into such a copy; it
-is only removed as a whole.
+CPython 3.8 and later. Once the newest file of a series is durable, the flusher keeps a copy of it
+in its agent's memory, and records which durable file is equal to the copy. No process writes into
+such a copy; it is only removed as a whole.
 """
 
 from __future__ import annotations

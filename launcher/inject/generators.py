@@ -59,7 +59,8 @@ class Generators:
         gc.freeze()
 
     def trace(self, seeds: "set[int]") -> "str | None":
-        """Return a sentence about a generator in newly imported modules that no worker can renew.
+        """Search newly imported modules for a generator that no worker can renew; return a sentence
+        about it.
 
         None if there is no such generator. ``seeds`` are numbers that may have become seeds of
         numpy's generators.

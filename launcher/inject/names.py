@@ -26,7 +26,9 @@ _WAIT_SECONDS = (0.001, 0.02)
 
 
 class Names:
-    """The names of this process's agent that are in memory, and the audit hook that tracks them."""
+    """The names of files that are in the memory of this process's agent, and the audit hook that
+    tracks the names.
+    """
 
     def __init__(self, root: str, job: str, rank: int, say: Callable[[str], None]) -> None:
         self.root, self.job, self.rank, self.say = root, job, rank, say

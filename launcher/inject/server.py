@@ -41,7 +41,7 @@ PER_RANK = frozenset(_NAMES.encode().split())
 
 
 def main(names: "dict[str, Any]") -> "Any":
-    """Serve the agent; ``names`` are those of ``__main__``. This returns only in workers."""
+    """Serve the agent; ``names`` is the namespace of ``__main__``. This returns only in workers."""
     _, fd, agent, _ = sys.argv
     become = load("become")
     become.bind(int(agent))
@@ -220,7 +220,7 @@ class Server:
         return self.answer(fds, {"say": "ended", "pid": message["pid"], "code": code})
 
     def do_count(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """Report if any child runs, including orphans of workers."""
+        """Report whether any child still runs, including orphans of workers."""
         self.sweep()
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -1,11 +1,11 @@
-"""Compares the settings that libraries read at their import with those of the script.
+"""Compares the settings that libraries read at their import with the script's settings.
 
 The fork server imported libraries with the settings that it knew. A script may change settings in
 any way before its own imports. So the libraries stay out of ``sys.modules`` until the script
 imports them, stage by stage (``stages.py``). Then the script's settings are compared with the
-server's. The first import compares those that C code may read (``NAMES``), and each import compares
-the variables that were read up to the stage of that library. If they differ, the worker starts
-again in a fresh interpreter, provided that no other process can have noticed its first run.
+server's. The first import compares the settings that C code may read (``NAMES``), and each import
+compares the variables that were read up to the stage of that library. If they differ, the worker
+starts again in a fresh interpreter, provided that no other process can have noticed its first run.
 Otherwise it continues and prints a warning. The agent stores both cases. This module uses only the
 standard library and supports CPython 3.8 and later.
 """
@@ -280,7 +280,8 @@ def begin(
     imported: "frozenset[str]",
     config: "dict[str, Any] | None",
 ) -> Comparison:
-    """Start the comparison in this worker; ``place`` and ``spec`` are those of ``become.Worker``.
+    """Start the comparison in this worker; ``place`` and ``spec`` are the values given to
+    ``become.Worker``.
 
     ``config`` is the parsed BRAIN_WORKER; without it, no agent can get the result.
     """
@@ -372,7 +373,7 @@ def _tell(text: str) -> None:
 def reporter(config: "dict[str, Any]") -> "Callable[[dict[str, Any]], bool]":
     """Build the function that reports to the agent in BRAIN_WORKER.
 
-    The function returns True if no other worker of this world has reported the same.
+    The function returns True if no other worker of this world has reported the same result.
     """
 
     def report(told: "dict[str, Any]") -> bool:

@@ -21,7 +21,7 @@ _replaced: "dict[str, ModuleType]" = {}
 
 
 def standard(name: str) -> "ModuleType":
-    """Return the module of that name that does not belong to the script."""
+    """Return the module called ``name`` that does not belong to the script."""
     return _replaced.get(name) or __import__(name)
 
 
@@ -61,8 +61,8 @@ def _files(directory: str, suffixes: "Collection[str]") -> "Collection[str]":
 
 
 def hidden(own: "Collection[str]", before: "Collection[str]") -> "list[str]":
-    """Return those names in ``own`` (the script's modules) under which this process has another
-    module.
+    """Return the names in ``own``, the script's modules, under which this process has imported
+    another module.
 
     ``before``: modules that every interpreter has before any code of the launcher runs.
     """

@@ -8,8 +8,8 @@ file, even if the link was renamed. If a save cannot use memory, it goes directl
 
 An audit hook watches the script's operations on such names. If a rename would replace the durable
 file, a second hard link keeps this file. An operation that a link does not allow (another file
-system, hard links, writing into the file, removing the file before it) waits until the file is on
-storage.
+system, hard links, writing into the file, removing an older checkpoint of the same series) waits
+until the file is on storage.
 """
 
 from __future__ import annotations

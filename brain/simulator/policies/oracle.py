@@ -1,4 +1,5 @@
-"""Brain's own division with perfect knowledge, which shows how much better models could still help.
+"""Brain's own division with perfect knowledge, which shows how much Brain could still gain from
+better models.
 
 The policy knows the time left of each job at every size and on every kind of node, if the job runs
 on the fewest nodes. It measures nothing, and no guard or approval delays a change. It is not the

@@ -12,9 +12,9 @@ THRESHOLD = 16 * 3600.0
 class Tiresias:
     """Discretised two-dimensional least attained service, without knowledge of durations.
 
-    A job that has used less than ``THRESHOLD`` precedes jobs that have used more; within a queue,
-    jobs are sorted by arrival. Jobs have the requested size, and are stopped if a preceding job
-    needs their accelerators.
+    Jobs that have used less than ``THRESHOLD`` accelerator-seconds form the first queue, and all
+    others the second; within a queue, jobs are sorted by arrival. Jobs have the requested size, and
+    are stopped if a preceding job needs their accelerators.
     """
 
     def allot(

@@ -1,7 +1,7 @@
 """The stores as they were at an earlier time, without later data.
 
-A *cut* is a position in the order of events; event ids increase in the order of commits. So of all
-events of one turn, only those before a decision belong to the past of this decision.
+A *cut* is a position in the order of events; event ids increase in the order of commits. So if one
+turn has several events, the past of a decision contains only the events that precede the decision.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ _PLANS = {f"plan.{state}": state for state in PlanState}
 
 
 class PastEvidence(StrEnum):
-    """The data that is still stored about a past world: samples, only points, or nothing."""
+    """The data that is still stored about a past world: samples, only fitted points, or nothing."""
 
     SAMPLES = "samples"
     #: True if the world's samples are no longer stored; its point then stands for its whole time.

@@ -1,4 +1,5 @@
-"""Policies of other systems at a recorded moment: one round over the jobs of that time."""
+"""Asks a policy of another system about a recorded moment, in one round over the jobs of that time.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,7 +23,8 @@ _LEAST_SECONDS = 600.0
 
 
 def allotted(policy: str, recording: Recording, job: JobId, cut: Cut) -> int:
-    """Return the replicas that a policy would give a job at a cut; 0 if the job would wait.
+    """Return the number of replicas that a policy would give a job at a cut; 0 if the job would
+    wait.
 
     The capacity of a node is its accelerators, or its cores if it has none. A replica needs the
     accelerators or cores that it reserves; unequal replicas of a job are treated as equal.

@@ -48,12 +48,14 @@ class Record:
     points: tuple[Point, ...]
 
     def size(self, at: datetime) -> int:
-        """Return the size at a time: that of the world that ran then."""
+        """Return the size of the world that ran at the given time."""
         there = [world for world in self.worlds if world.formed_at <= at]
         return there[0].replicas if there else self.job.document.replicas.first
 
     def until(self, at: datetime, now: datetime) -> datetime:
-        """Return when the size at a given time ended: with the next world, or with the job."""
+        """Return the time until which the job kept the size of a given time: until its next world,
+        or until the job ended.
+        """
         later = [world.formed_at for world in self.worlds if world.formed_at > at]
         return min(later, default=self.job.finished_at or now)
 

@@ -54,7 +54,9 @@ def completion(outcomes: Sequence[PolicyOutcome]) -> str:
 
 
 def use(outcome: PolicyOutcome, until: float) -> str:
-    """Return a plot of the accelerators that jobs held, and of those that trained, over time."""
+    """Return a plot over time of the accelerators that jobs held, and of the accelerators that
+    trained.
+    """
     frame = Frame(width=1120, height=130)
     capacity = outcome.spec.accelerators
     x, parts = time_axis(frame, until)

@@ -26,8 +26,8 @@ MEASURES: tuple[tuple[str, Callable[[Summary], str]], ...] = (
 
 
 def rows(outcomes: Sequence[PolicyOutcome]) -> list[tuple[str, list[str]]]:
-    """Return the measures: a label and a cell per policy, with the gap to the oracle if it was
-    run.
+    """Return the rows of the table of measures: each has a label and a cell per policy. If the
+    oracle was run, one row shows the gap to it.
     """
     found = [(label, [say(outcome.summary) for outcome in outcomes]) for label, say in MEASURES]
     best = next((one.summary.jct_mean for one in outcomes if one.policy == ORACLE), None)

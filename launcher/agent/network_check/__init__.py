@@ -1,5 +1,5 @@
 """The agent's side of ``--network-check``: ``script`` runs under the workers' interpreter.
 
-``values.network_check`` decides as a pure function; ``coordinator.network_checks`` requests the
-measurements and uses the decision.
+``coordinator.network_checks`` requests the measurements. ``values.network_check`` judges them with
+pure functions, and ``coordinator.network_checks`` acts on the result.
 """

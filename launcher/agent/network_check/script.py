@@ -128,8 +128,8 @@ def without_torch(
 def ring(
     rank: int, size: int, host: str, port: int, seconds: float
 ) -> tuple[socket.socket, socket.socket]:
-    """Return sockets from the left and to the right neighbour; rank 0 sends all ranks the
-    addresses.
+    """Return the socket that receives from the left neighbour, and the socket that sends to the
+    right one. Rank 0 sends all ranks the addresses.
     """
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listening.settimeout(seconds)

@@ -157,8 +157,8 @@ class WorkerGroup:
             self._workers.extend_lease(until_ns)
 
     def hold_on(self, asking: bool) -> None:
-        """Keep held workers while the coordinator is ``asking`` if other workers have replaced
-        them.
+        """Keep held workers while ``asking`` is True: the coordinator then asks whether other
+        workers have replaced them.
         """
         self._standstill.asking = asking
 
@@ -413,7 +413,7 @@ class WorkerGroup:
             )
 
     def tell_again(self) -> None:
-        """Repeat to a new coordinator the messages that the last one may not have received."""
+        """Repeat to a new coordinator the messages that the previous one may not have received."""
         self._reports.again()
         self.in_process_changes.tell_again()
         self.shard_socket.tell_again()

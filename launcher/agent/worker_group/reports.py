@@ -16,7 +16,7 @@ _LASTING_LOADS, _LASTING_SAVES = 100, 20
 
 
 class WorkerReports:
-    """Reports to the coordinator; ``tell`` drops messages while there is none."""
+    """Reports to the coordinator; ``tell`` drops messages while no agent coordinates."""
 
     def __init__(
         self, tell: Callable[[messages.Message], None], *, memory: RamCheckpoint, host: str
@@ -34,8 +34,8 @@ class WorkerReports:
         self._tell(messages.Said(event=event))
 
     def again(self) -> None:
-        """Repeat probes' events to a new coordinator, because the last one may not have received
-        them.
+        """Repeat probes' events to a new coordinator, because the previous coordinator may not have
+        received them.
         """
         for event in self._said:
             self._tell(messages.Said(event=event))

@@ -37,7 +37,7 @@ class Standstill:
     def end_stopped(self, workers: Workers) -> None:
         """End workers that have been stopped for as long as a silent host would be kept.
 
-        Their peers wait for them. In a world without leases no peer could continue, so nothing is
+        Their peers wait for them. In a world without leases no peer could continue, so no worker is
         ended. The messages about this are printed even in a job started by hand, because the user
         sees that training has stopped.
         """
@@ -64,7 +64,7 @@ class Standstill:
             os.kill(pid, signal.SIGKILL)
 
     def overdue(self, states: Mapping[int, str], now: float, seconds: float) -> tuple[int, ...]:
-        """Return ids of processes that were stopped at every look for ``seconds``.
+        """Return the ids of processes that all looks of the last ``seconds`` found stopped.
 
         ``states`` maps process ids to the states that the function ``states`` returns.
         """

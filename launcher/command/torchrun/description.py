@@ -1,9 +1,9 @@
 """Describe the flags of an installed torch's torchrun, without importing torch.
 
 ``ask_torch.py`` runs once under the interpreter that has torch. The result is cached under the
-digest of torchrun's sources, because two builds of one version may differ, and two versions may be
-equal. ``flags.json`` has the result for the newest supported version, so most runs need not start
-that interpreter.
+digest of torchrun's sources, because two builds of one version may have different flags, and two
+versions may have the same flags. ``flags.json`` has the result for the newest supported version, so
+most runs need not start the workers' interpreter.
 """
 
 import json

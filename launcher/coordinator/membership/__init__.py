@@ -1,4 +1,4 @@
-"""Decides which agents are in the next world, and when it may form, as pure functions.
+"""Pure functions that decide which agents are in the next world, and when this world may form.
 
 ``decide(observation, now)`` takes everything that a coordinator knows and returns one frozen
 action. The coordinator carries out the action, observes the result, and calls ``decide`` again
@@ -7,13 +7,13 @@ makes the same decision. Times are seconds of the coordinator's monotonic clock.
 O(n log n) for n agents, and a heartbeat requires no decision.
 
     deciding      the order of the rules
-    ending        reasons to end a world: its own end, its owner, members that leave
+    ending        reasons to end a world: its end or failure, its owner, members that leave
     sizing        compares the world's size with the desired size
     changing      a planned change: prepared, then at a safe point
     preparing     the next world is made ready while this one trains
     in_process    changes that end no process
     forming       the next world, once no worker runs
-    leaving       agents that gave notice, agents that are let go
+    leaving       members that announced that they leave, and agents that are released
     taking_over   agents that may form a world while others are silent
     facts         questions that several of these modules ask
 """

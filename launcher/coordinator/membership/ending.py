@@ -1,4 +1,6 @@
-"""Reasons to end a world: its own end, the owner's request, members that leave."""
+"""Reasons to end a world: the world itself has ended or failed, the owner requests it, or members
+leave.
+"""
 
 from collections.abc import Sequence
 

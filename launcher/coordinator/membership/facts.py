@@ -110,7 +110,9 @@ def warming_until(observation: JobObserved) -> float:
 
 
 def goal_of(observation: JobObserved, desired: DesiredWorld) -> tuple[int, bool]:
-    """Return the number of replicas to aim for now, and True if a plan requests this change."""
+    """Return the number of replicas to aim for now, and True if a plan requests the change to this
+    number.
+    """
     world = observation.world
     if world is not None and world.ended_by is Cause.REVERT and world.change is not None:
         return world.change.from_goal, False
@@ -125,7 +127,7 @@ def with_roles(
 ) -> tuple[Member, ...]:
     """Give each member of a world for ``generation`` its role by rank. A member keeps its group.
 
-    If roles are fixed, a member keeps its role, too, and one that trains gets rank 0.
+    If roles are fixed, a member keeps its role, too, and a member that trains gets rank 0.
     """
     if observation.rules.fixed_roles:
         first = leading(members)[:1]
@@ -156,10 +158,10 @@ def resting(observation: JobObserved, world: WorldObserved) -> bool:
 
 
 def names(replicas: Iterable[int]) -> str:
-    """Return replicas as a phrase."""
+    """Return a phrase that names the replicas."""
     return ", ".join(map(str, sorted(replicas)))
 
 
 def span(seconds: float) -> str:
-    """Return seconds as a phrase."""
+    """Return a phrase that states a number of seconds."""
     return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"

@@ -82,8 +82,8 @@ def _too_few(observation: JobObserved, desired: DesiredWorld, now: float) -> Act
 
 
 def alone(observation: JobObserved, action: Action) -> Action:
-    """Take the witness of the last world before another world forms, so that the other half cannot
-    form one, too.
+    """Take the witness of the last world before another world forms, so that the other half of the
+    last world cannot form a world, too.
     """
     world, witness = observation.world, observation.witness
     if world is None or not witness.path or not isinstance(action, FormWorld | Heal | Switch):

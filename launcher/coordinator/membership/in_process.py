@@ -74,7 +74,9 @@ def change(
 
 
 def heal(observation: JobObserved, world: WorldObserved, now: float, cause: Cause) -> Action | None:
-    """Return how the remaining members continue without a restart; None if they cannot."""
+    """Return the action by which the remaining members continue without a restart; None if they
+    cannot.
+    """
     desired = observation.desired
     if desired is None or desired.intent is not Intent.RUN:
         return None

@@ -1,8 +1,9 @@
 """Prepares the next world while the present one trains.
 
 Only changes that can wait are prepared: growth, shrinking, an announced leave, a replacement. The
-next world's workers run until they would meet, and wait there. A prepared world is used only if it
-is exactly the world to form; otherwise a world with a higher epoch is formed without preparation.
+next world's workers run up to the point at which they would meet, and wait there. A prepared world
+is used only if it is exactly the world to form; otherwise a world with a higher epoch is formed
+without preparation.
 """
 
 import math
@@ -32,8 +33,8 @@ _GATHER_SECONDS = 1.0
 def first(
     observation: JobObserved, world: WorldObserved, now: float, action: Action
 ) -> Action | None:
-    """Return the preparing action, or the wait, before workers are asked to park; None if
-    neither is needed.
+    """Before workers are asked to park, return the action that prepares the change, or the action
+    that waits; None if neither is needed.
     """
     if (
         not isinstance(action, Swap)
@@ -74,8 +75,8 @@ def after(observation: JobObserved, world: WorldObserved, swap: Swap) -> Action:
 
 
 def gathering(observation: JobObserved, form: FormWorld, now: float) -> WaitFor | None:
-    """Return the wait for agents that join at nearly the same time, so that they cause one change;
-    None if the goal is reached.
+    """Return the action that waits for agents that join at nearly the same time, so that they cause
+    one change; None if the goal is reached.
     """
     assert observation.desired is not None
     goal, _ = goal_of(observation, observation.desired)

@@ -1,5 +1,5 @@
-"""Decides which part of a world may continue while the other is silent, so that at most one
-does.
+"""Decides which part of a world may continue while the other part is silent, so that at most one
+part continues.
 """
 
 import math
@@ -38,9 +38,9 @@ def decides(
     """Return the member whose half continues if a world is cut into halves; None if not known yet.
 
     Only the member that ``coordinated`` knows for certain if the witness is in force. Other members
-    know a witness that may be in force; if that member is gone, they use this witness. Without a
-    witness, the half of the member that coordinated continues or, if it is gone, the half of the
-    lowest rank.
+    know a witness that may be in force; if the member that coordinated is gone, they use this
+    witness. Without a witness, the half of the member that coordinated continues or, if it is gone,
+    the half of the lowest rank.
     """
     there = coordinated in last and coordinated not in gone
     if witness.in_force or (witness.path and not there):
@@ -88,10 +88,10 @@ def may_renew(heard: Iterable[float], lapsed_at: float, *, lost: bool, holds: bo
     """True if leases that expired while this machine was paused may be renewed, in a world for
     which only its own agents can form a successor.
 
-    This needs proof that no successor has begun. The coordinator still ``holds`` the leadership,
-    and every agent that followed it still does so on the same connection (none was ``lost``) and
-    has ``heard`` it since. A successor would have needed some of these agents, and they would have
-    left.
+    This needs proof that no successor has begun. The coordinator still ``holds`` the leadership.
+    Every agent that followed it still follows it on the same connection (no agent was ``lost``),
+    and has ``heard`` it since the leases expired. A successor would have needed some of these
+    agents, and they would have left.
 
     >>> may_renew([12.0, 13.0], 11.0, lost=False, holds=True)
     True

@@ -107,11 +107,11 @@ def nodes_asked(shape: Shape, nnodes: str, unit: int, processes: int, alone: boo
 
 
 def unit_asked(unit: int, parallel: tuple[int, int], processes: int) -> int:
-    """Return the unit: the given one, else the number of replicas that together hold whole copies
+    """Return the given unit; by default, the number of replicas that together hold whole copies
     of the network.
 
     Raises:
-        BadInput: the unit given breaks copies of the network.
+        BadInput: replicas of the given unit do not hold whole copies of the network.
     """
     whole = unit_of(*parallel, processes)
     if unit == 1:

@@ -74,8 +74,8 @@ def arrange(
     more: Sequence[AgentObserved],
     unit: int,
 ) -> list[AgentObserved]:
-    """Return remaining members in their old order, with replacements in free ranks and ``more``
-    next to them.
+    """Return remaining members in their old order, with replacements in free ranks; place the
+    additional agents ``more`` next to them.
 
     Whole units of ``more`` follow the last member on their switch, so that the switch stays
     contiguous; the other agents are appended. If every agent requested a rank, the requested ranks

@@ -13,8 +13,8 @@ from launcher.values.observation import AgentObserved, Shape
 
 @dataclass(frozen=True, slots=True)
 class PackingKind:
-    """Agents that are alike: members of the last world or not, with the same number of
-    processes.
+    """Agents with the same number of processes that all were in the last world, or that all were
+    not.
     """
 
     survivor: bool
@@ -30,12 +30,12 @@ def pack(
     shape: Shape,
 ) -> list[AgentObserved]:
     """Return agents with ``goal`` processes in total. If no choice has this sum, take the nearest
-    sum above it up to ``shape.most``, else the nearest below it down to ``minimum``, else an empty
-    list.
+    sum above ``goal`` up to ``shape.most``, else the nearest sum below ``goal`` down to
+    ``minimum``. If there is no such sum, return an empty list.
 
-    Of several choices, prefer the one with most processes of the last world, then the one with the
-    fewest agents; of similar agents, prefer those that fill switches. Sums are multiples of
-    ``unit``.
+    Of several choices, prefer the one with the most processes from the last world, then the one
+    with the fewest agents; of similar agents, prefer those that fill switches. Sums are multiples
+    of ``unit``.
     """
     known = {member.replica for member in previous}
     kinds: dict[PackingKind, list[AgentObserved]] = defaultdict(list)

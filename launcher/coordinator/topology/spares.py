@@ -17,11 +17,12 @@ def keep(
 ) -> list[AgentObserved]:
     """Return the ``size`` agents of ``free`` that run in addition to ``fixed``, in the given order.
 
-    On each switch some agents may be left over beyond whole units. They are left out first, from
-    the switch that has the fewest of them, then the fewest members. Then whole units of the
-    emptiest switches are left out. On one switch, agents whose unit of the last world is broken are
-    left out first, then the unit with the highest replica id; without a last world, the last of
-    ``free``. An agent that requested a rank is left out last.
+    On each switch some agents may be left over beyond whole units. These agents are left out first.
+    The switch with the fewest of these agents comes first; of equal switches, the one with the
+    fewest members. Then whole units of the emptiest switches are left out. On one switch, agents
+    whose unit of the last world is broken are left out first, then the unit with the highest
+    replica id; without a last world, the last of ``free``. An agent that requested a rank is left
+    out last.
     """
     spare = len(free) - size
     if spare <= 0:

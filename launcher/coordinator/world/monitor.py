@@ -227,8 +227,8 @@ class WorldMonitor:
 
     @property
     def finished(self) -> bool:
-        """True if all workers exited with 0, or all that had the state did, so that newcomers
-        cannot get it.
+        """True if all workers exited with 0, or if all workers that had the training state did, so
+        that newcomers cannot get the state.
         """
         return self._done == self._leading or (not self.formed and self._ended_before_it)
 
@@ -241,7 +241,9 @@ class WorldMonitor:
         return bool(members) and ended == sum(member.processes for member in members)
 
     def stopped(self, replica: int) -> bool:
-        """Store that a member has no more workers; return True if it was the last."""
+        """Store that a member has no more workers; return True if it was the last member with
+        workers.
+        """
         self._running.discard(replica)
         return not self._running
 

@@ -10,7 +10,7 @@ class Preparation:
     """Observations of a prepared world, from messages.
 
     For a change in process, its members and the leaving workers first build the group
-    (``answered``), and then agree to the step after which they change (``agreed``).
+    (``answered``), and then agree on the step after which they change (``agreed``).
     """
 
     def __init__(

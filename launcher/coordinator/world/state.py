@@ -183,7 +183,7 @@ class CoordinatorState:
     def begin(self, document: WorldDocument, goal: int, *, past: WorldPast | None = None) -> None:
         """Make another world the present one, for a desired world of ``goal`` replicas.
 
-        ``past`` is the progress of the world before; None if the ledger has it.
+        ``past`` is the progress of the previous world; None if the ledger has this progress.
         """
         self.journal.note(
             epoch=document.epoch,
@@ -316,8 +316,8 @@ class CoordinatorState:
         return (*ledger.barren, world.failed)
 
     def loss(self, cause: Cause, monitor: WorldMonitor | None = None) -> str:
-        """Return a sentence that says why ``monitor``'s world, or the latest world, was lost; empty
-        if unknown.
+        """Return a sentence that says why the world of ``monitor``, or by default the latest world,
+        was lost; empty if unknown.
         """
         monitor = monitor or self.monitor
         if monitor is None:
@@ -335,7 +335,8 @@ class CoordinatorState:
         return "a replica left" if cause is Cause.MEMBERSHIP else ""
 
     def found(self, cause: Cause, monitor: WorldMonitor | None = None) -> Diagnosis | None:
-        """Diagnose the first failure of the latest world, or of ``monitor``'s.
+        """Diagnose the first failure of the world of ``monitor``, or by default of the latest
+        world.
 
         Return None if nothing shows which rank failed first.
         """

@@ -1,5 +1,5 @@
-"""The coordinator's side of the witness: it offers one, and puts it in force once all members see
-it.
+"""The coordinator's side of the witness: the coordinator offers a witness, and puts it in force
+once all members see it.
 
 Only the member that formed a world gives it a witness. So one agent is the first to know for
 certain if a witness is in force. In half of a world, a member that knows of no witness waits, and
