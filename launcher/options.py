@@ -158,8 +158,9 @@ def nodes(said: str) -> tuple[int, int]:
 
 
 def processes_of(said: str, interpreter: str, environment: Mapping[str, str]) -> tuple[int, str]:
-    """Parse ``--nproc-per-node`` into workers and accelerator; the workers' torch counts the
-    devices.
+    """Parse ``--nproc-per-node`` into the number of workers and the kind of accelerator.
+
+    The torch of the workers' interpreter counts the devices.
     """
     if re.fullmatch(r"\d+", said):
         if int(said) < 1:

@@ -25,7 +25,7 @@ class AsyncAsked(Protocol):
     """``AsyncBrainClient``, or its stand-in if the scaler runs without Brain."""
 
     async def send(self, call: Call[T], /) -> T:
-        """Send one request; errors as in ``AsyncBrainClient.send``."""
+        """Send one request; raise the same errors as ``AsyncBrainClient.send``."""
         ...
 
 

@@ -36,7 +36,7 @@ class DesiredJobs:
         return {wish.job: wish for wish in self.pool.jobs}
 
     def order(self, job: JobId) -> Order:
-        """Return the order for a job, which must have a desired state."""
+        """Return the order for a job; the job must have a desired state."""
         since = self.since.get(job, self.confirmed_at)
         return Order(wish=self.jobs[job], since=since, confirmed_at=self.confirmed_at)
 
@@ -46,7 +46,7 @@ def answered(
 ) -> DesiredJobs | None:
     """Return the desired jobs after Brain's answer; an answer of None confirms the known jobs.
 
-    A desired job that did not change stays the same object.
+    A desired job that did not change is the same Python object as before.
     """
     if answer is None:
         return known and replace(known, confirmed_at=now)

@@ -1,4 +1,4 @@
-"""Files that survive a crash at any point: they are replaced completely, private and synced."""
+"""Files that survive a crash at any point: each is replaced as a whole, synced and private."""
 
 import fcntl
 import os
@@ -65,7 +65,7 @@ def read_json(path: Path, kind: type[T]) -> T | None:
     """Return a file's value; None if the file is missing or not readable as ``kind``.
 
     The scaler replaces files completely, so an unreadable file was damaged by another program. One
-    damaged replica must not prevent the others from being replaced.
+    replica with a damaged file must not prevent the scaler from replacing other replicas.
     """
     try:
         with path.open("rb") as file:

@@ -38,7 +38,7 @@ def reserved(wish: DesiredJob, role: str = WORKER) -> Resources:
     """Return the amounts that each replica of a role should reserve according to a desired job.
 
     Raises:
-        BadInput: as ``document``.
+        BadInput: this version of the scaler cannot read the job's document.
     """
     own = dict(wish.wish.roles).get(role, RoleSize()).resources
     asked = wish.wish.resources if own is None else own
@@ -57,7 +57,7 @@ def mean(wish: DesiredJob) -> Resources:
     The mean is for replicas that are not in a world yet, because they have no role.
 
     Raises:
-        BadInput: as ``document``.
+        BadInput: this version of the scaler cannot read the job's document.
     """
     size = max(1, wish.wish.replicas)
     return Allocation(replicas=size, resources=reserved(wish), roles=wish.wish.roles).each
@@ -149,8 +149,8 @@ class Observed:
     fixed_roles: bool = False
 
     def kind(self, replica: ReplicaSeen) -> str:
-        """Return the role or group that a replica counts for: its own, unless a later world may
-        give it another.
+        """Return what a replica counts for: its role if roles are fixed from the start, else its
+        group.
         """
         return replica.role if self.fixed_roles else replica.group
 

@@ -159,7 +159,9 @@ class Shim:
     # -- saving -------------------------------------------------------------------------------
 
     def save(self, original: Any, obj: Any, f: Any, args: Any, kwargs: Any) -> Any:
-        """Replace ``torch.save`` for a path: save into shared memory, or call the original."""
+        """Save to a path in place of ``torch.save``: into shared memory, or with the original
+        function.
+        """
         try:
             path = self._target(f)
             self.names.wait_for_previous(path)

@@ -1,9 +1,9 @@
-"""The order in which libraries were imported ahead, and the variables that each import read.
+"""The order in which libraries were imported in advance, and the variables that each import read.
 
 A stage contains the modules that the import of one library added. A library's dependencies are in
-its own stage or an earlier one. So a worker that compares all stages up to a library's has compared
-every variable that the library may have read. This module runs inside workers, uses only the
-standard library and supports CPython 3.8 and later.
+its own stage or an earlier one. So a worker that compares all stages up to the stage of a library
+has compared every variable that the library may have read. This module runs inside workers, uses
+only the standard library and supports CPython 3.8 and later.
 """
 
 import os
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Stages:
-    """The stages so far.
+    """The stages that imports have made so far.
 
     Create this object before the first import, once ``os.environ`` uses ``traces.Environment``.
     """
@@ -48,7 +48,7 @@ class Stages:
         self.reads[at].update(map(os.fsdecode, content.reads))
 
     def up_to(self, library: str, after: int) -> int:
-        """Return the number of the next stage after a library's own that read any variable.
+        """Return the number of the first stage after a library's stage that read any variable.
 
         Stages that read nothing need no comparison. The result is at least ``after``.
         """
@@ -58,5 +58,5 @@ class Stages:
         return end
 
     def read_in(self, stages: "Iterable[int]") -> "set[str]":
-        """Return the names of the variables that these stages read."""
+        """Return the names of the variables that imports read in ``stages``."""
         return {name for at in stages for name in self.reads[at]}

@@ -1,5 +1,4 @@
-"""The names of torch on which the launcher and the probe rely, and the consequence of each missing
-name.
+"""The names in torch on which the launcher and the probe rely, and what fails without each name.
 
 Few of them are part of torch's public interface. They are looked up once torch is imported, in the
 fork server or in a parked process, before any worker is made. This module runs inside workers, uses
@@ -84,8 +83,9 @@ NAMES = (
 
 
 def lacking() -> "list[Name]":
-    """Return the names that this process's torch lacks; modules that torch imports late are checked
-    once they are imported.
+    """Return the names that torch lacks in this process.
+
+    Names in modules that torch imports late are checked only after these modules are imported.
     """
     return [each for each in NAMES if not _has(each)]
 

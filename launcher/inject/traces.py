@@ -92,7 +92,10 @@ class Traces:
         self._watch()
 
     def accept(self) -> None:
-        """Accept the last import: it leaves no trace that affects ranks."""
+        """Accept the last import, which left no trace that affects ranks.
+
+        The next import is compared with the state after this one.
+        """
         os.environ._data.asked = None  # type: ignore[attr-defined]
         self._known, self._names, self._modules = self._seen(), 0, set(sys.modules)
         self._drawn = 0
@@ -219,8 +222,9 @@ def threads() -> int:
 
 
 def settle() -> None:
-    """Fork once without using the child, because OpenBLAS ends its threads before every fork and
-    restarts them when it needs them.
+    """Fork once and discard the child, so that OpenBLAS ends its threads.
+
+    OpenBLAS ends its threads before every fork, and starts them again only when it needs them.
     """
     import warnings
 

@@ -69,7 +69,7 @@ class Connection:
     def send(self, message: "Message | bytes") -> None:
         """Queue a message; pass bytes from ``encoded`` to send one message to many agents.
 
-        A message on a closed connection is dropped; ``receive`` reports the end.
+        A message on a closed connection is dropped; ``receive`` then returns None.
         """
         if not self._writer.is_closing():
             self._writer.write(message if isinstance(message, bytes) else encoded(message))

@@ -108,8 +108,9 @@ class Refused(Message, tag="Refused", frozen=True, kw_only=True):
 class Turned(Message, tag="Turned", frozen=True):
     """The agent now follows another coordinator, because the receiver was silent for a long time.
 
-    The agent sends this message before it closes the connection. Otherwise the receiver would take
-    the closed connection as proof that the agent has ended.
+    The receiver is the agent's former coordinator. The agent sends this message before it closes
+    the connection. Otherwise the receiver would take the closed connection as proof that the agent
+    has ended.
     """
 
 

@@ -116,7 +116,7 @@ class Exited(Message, tag="Exited", frozen=True, kw_only=True):
 class Parked(Message, tag="Parked", frozen=True, kw_only=True):
     """Request to the workers of ``epoch`` to park, or to continue.
 
-    ``mode`` has the values of ``park`` in the control file.
+    ``mode`` is the value to write into the field ``park`` of the workers' control files.
     """
 
     epoch: int

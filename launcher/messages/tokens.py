@@ -1,4 +1,4 @@
-"""The job's token in messages, which contain its digest and never its plain text."""
+"""The job's token in messages, which contain the token's digest and never its plain text."""
 
 import hashlib
 import hmac

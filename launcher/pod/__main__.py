@@ -1,4 +1,4 @@
-"""``python -m launcher.pod [-- command]``."""
+"""Runs ``python -m launcher.pod [-- command]``."""
 
 import sys
 

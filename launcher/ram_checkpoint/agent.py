@@ -50,7 +50,10 @@ class RamCheckpoint:
         self._over = False
 
     def configured(self, config: LaunchConfig) -> LaunchConfig:
-        """Return the configuration with ``memory``; open the memory now if the job requests it."""
+        """Return the configuration with its field ``memory`` set.
+
+        Also open the shared memory now if the job requests a RAM checkpoint.
+        """
         self._replica = config.replica
         if self._root is None:
             self._root = free_root(config.job, config.replica)
@@ -65,8 +68,9 @@ class RamCheckpoint:
         return replace(config, memory=words(self._root, declared, registry, shim=shim))
 
     def asked(self, path: str | None) -> None:
-        """Give memory to a worker, or fetch a file (``<step>-<epoch>/<name>``) that is not on this
-        host.
+        """Open the shared memory for a worker that requests it.
+
+        If ``path`` (``<step>-<epoch>/<name>``) is given, also fetch this file from another host.
         """
         if self.hold is None:
             self._open()
@@ -91,9 +95,7 @@ class RamCheckpoint:
         )
 
     def began(self, world: WorldDocument, agreed: StepPart | None) -> None:
-        """Store the beginning of a new world, whose members agreed on a step, and drop other
-        steps.
-        """
+        """Record that a new world began, whose members agreed on a step; drop all other steps."""
         self._world = world
         if agreed is not None and self.hold is None:
             self._open()
@@ -114,7 +116,7 @@ class RamCheckpoint:
             self._do(self._bring(self._sharing, f"{agreed.key}/state.pt"))
 
     def goes_on(self, world: WorldDocument) -> None:
-        """Store a change of world in process, which does not change the memory."""
+        """Store the new world after a change in process, in which the memory stays as it is."""
         self._world = world
 
     async def answer(self, said: messages.Fetch | messages.Offer, connection: Connection) -> None:
@@ -148,7 +150,7 @@ class RamCheckpoint:
             self._do(self._when_stored(self.hold, exit, tell))
 
     async def breakpoint(self) -> None:
-        """After a lost world, write memory to storage if the job requests it
+        """After a lost world, write the RAM checkpoint to storage if the job requests it
         (``--save_at_breakpoint``).
         """
         if self.hold is None or not self._breakpoints:
@@ -166,7 +168,7 @@ class RamCheckpoint:
     async def drain(self, *, hurry: bool) -> None:
         """Write everything to storage and free the memory, before the agent leaves.
 
-        With ``hurry``, the flusher does so after the agent has left.
+        With ``hurry``, the agent does not wait: the flusher does both after the agent has left.
         """
         self._over = True
         for visitor in tuple(self._visitors):

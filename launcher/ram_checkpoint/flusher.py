@@ -137,7 +137,7 @@ class Flusher:
         return done
 
     def forgotten(self, slot: Slot, now: float) -> bool:
-        """True if no name links to the slot any more."""
+        """True if no name in the file system links to the slot any more."""
         if any("removed" in told for told in slot.told()):
             return True
         slot.missed_since = slot.missed_since or now
@@ -171,7 +171,7 @@ class Flusher:
         return True
 
     def off(self) -> str:
-        """Return the reason why a worker saves directly to storage; empty if none does."""
+        """Return the reason why a worker saves directly to storage; empty if no worker does."""
         try:
             with open(os.path.join(self.root, "off")) as file:
                 return str(json.load(file))
@@ -237,7 +237,7 @@ def _step_back() -> None:
 
 
 def main(root: str) -> None:
-    """Serve one directory; its lock is inherited, or free."""
+    """Serve one directory, whose lock this process inherits or can take."""
     for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(asked, signal.SIG_IGN)
     _step_back()

@@ -126,7 +126,7 @@ class SharedMemory:
 
     @property
     def off(self) -> str:
-        """Return the reason why a worker saves directly to storage; empty if none does."""
+        """Return the reason why a worker saves directly to storage; empty if no worker does."""
         return self._report.off
 
     def persist(self) -> None:

@@ -1,7 +1,8 @@
-"""One file in memory on its way to storage. This module uses only the standard library.
+"""One file in memory that is being written to storage. This module uses only the standard library.
 
-A file is copied next to its link, synced, and exchanged with the link, even if the link was
-renamed. Then the file that the exchange replaced is checked.
+The file is copied next to its link and synced. Then the copy is exchanged with the link, even if
+the link was renamed. Afterwards the module checks that the exchange replaced the link, and not a
+newer file of the script.
 """
 
 import contextlib
@@ -70,7 +71,7 @@ class Slot:
 
     @property
     def temporary(self) -> str:
-        """Path of the file that will be the durable one."""
+        """Path of the copy on storage, which later replaces the link."""
         told: str = self.manifest["temporary"]
         return next((path for path in self.moved(told) if os.path.lexists(path)), told)
 
@@ -90,7 +91,7 @@ class Slot:
         return None
 
     def copy(self) -> None:
-        """Copy the bytes to the file that will be the durable one, and sync it."""
+        """Copy the bytes to the file ``temporary`` on storage, and sync this file."""
         if self.copied:
             return
         source = os.open(self.memory, os.O_RDONLY | os.O_CLOEXEC)
@@ -114,7 +115,7 @@ class Slot:
         self.copied = True
 
     def land(self) -> bool:
-        """Put the durable file in the place of the link; return False if the link is not found."""
+        """Replace the link by the durable file; return False if the link is not found."""
         if points(self.temporary, self.memory):  # a flusher before us did
             return True
         self._undo()
@@ -164,7 +165,7 @@ class Slot:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def retire(self) -> None:
-        """Keep a durable save in memory for readers, instead of the previous one of its series."""
+        """Keep a durable save in memory for readers, and remove the previous save of its series."""
         self._tidy()
         above, name = os.path.split(self.path)
         before = [kept for kept in kept_in(above) if row_of(kept) == self.manifest["row"]]
@@ -186,7 +187,8 @@ class Slot:
                 remove(path)
 
     def refuse(self, error: OSError) -> None:
-        """Store a storage error for the script's next save, and schedule another attempt."""
+        """Store a storage error, which the script's next save raises, and schedule another attempt.
+        """
         now = time.monotonic()
         self.refused_since = self.refused_since or now
         self.next_try = now + _RETRY_SECONDS

@@ -1,9 +1,9 @@
 """Writes steps that ``launcher.checkpoint`` keeps in memory to storage, for the flusher.
 
-If a state is the same on all ranks, the agent of rank 0 stores it as one file. If ranks have
-pieces, every agent stores its pieces in a directory whose name begins with a dot. The agent of rank
-0 gives the directory its final name once all pieces are there, so a step with a final name is
-complete.
+If a state is the same on all ranks, the agent of rank 0 stores it as one file. If each rank has
+only pieces of the state, every agent stores its pieces in a directory whose name begins with a dot.
+The agent of rank 0 gives the directory its final name once all pieces are there, so a step with a
+final name is complete.
 """
 
 import contextlib

@@ -143,7 +143,9 @@ class RendezvousTurn:
 
 
 class GuestWorkerGroup(WorkerGroup):
-    """Workers that torchrun runs, one ``RendezvousTurn`` after the other; none starts early."""
+    """Workers that torchrun runs, one ``RendezvousTurn`` after another; no worker starts in
+    advance.
+    """
 
     offer: Callable[[RendezvousTurn], None]
 
@@ -223,7 +225,7 @@ class Guest:
                 self._news.wait(max(left, 1.0))
 
     def failed(self, why: str) -> None:
-        """Give back a world that torchrun cannot use."""
+        """Give up a world that torchrun cannot use; ``why`` is the reason."""
         self._give_back(1, why)
 
     @property
@@ -253,7 +255,7 @@ class Guest:
         """Report that this agent's workers have ended, with success unless a failure was reported.
 
         Wait at most ``seconds`` for all other agents to report the same, which ends the job. Return
-        False if the other agents did not; they then continue without this agent.
+        False if some agents have not reported by then; they continue without this agent.
         """
         if self._thread is None:
             return True

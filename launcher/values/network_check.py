@@ -60,8 +60,8 @@ class Usual:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckWork:
-    """The amount of work in one check (``--rdzv-conf check_edge= check_mebibytes=
-    check_repeats=``).
+    """The amount of work in one check, from the options ``check_edge``, ``check_mebibytes`` and
+    ``check_repeats`` of ``--rdzv-conf``.
     """
 
     #: Rows of the square matrices that are multiplied; 0 to suit the device.
@@ -169,8 +169,8 @@ def verdicts(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: fl
 def remembered(rounds: Sequence[CheckRound], usual: Mapping[str, Usual]) -> dict[str, Usual]:
     """Return the updated usual times.
 
-    They move towards the lower third of the present times: immediately if that is much faster, soon
-    if it is faster, slowly if it is slower.
+    They move towards the lower third of the present times: at once if this third is much faster
+    than the usual times, soon if it is faster, and slowly if it is slower.
     """
     found = dict(usual)
     speeds = {replica: _speed(tried) for replica, tried in _tries(rounds).items()}
@@ -193,8 +193,8 @@ def spared(
 ) -> tuple[int, ...]:
     """Return the slow nodes to leave out: all of them, or none.
 
-    All are left out if the other nodes are enough and are faster without them (all nodes wait for
-    the slowest).
+    All are left out if the other nodes are enough, and are faster without the slow nodes (all nodes
+    wait for the slowest).
 
     >>> spared({3: "slow"}, [0, 1, 2, 3], unit=1, minimum=2)
     (3,)

@@ -1,7 +1,7 @@
 """The files of a replica and its job: locks, the scaler's request, the agent's report.
 
-The layout is that of docs/reference/protocols.md. Locks are ``flock``: the kernel releases a lock
-when its process ends, which proves that the process has ended.
+docs/reference/protocols.md describes the layout. Locks are ``flock``: the kernel releases a lock
+when the process that holds it ends, so a free lock proves that the process has ended.
 """
 
 import fcntl
@@ -206,7 +206,7 @@ class ReplicaPlace:
     def status(
         self, *, generation: int, address: str, phase: str, grace_seconds: float | None = None
     ) -> None:
-        """Write the process that runs the replica, and its phase."""
+        """Write which process runs the replica, and the replica's phase."""
         status = ReplicaStatus(
             pid=os.getpid(),
             started_ticks=started_ticks(os.getpid()),

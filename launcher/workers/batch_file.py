@@ -26,7 +26,9 @@ class BatchFile:
         self._full = ""
 
     def tell(self, processes: int) -> None:
-        """Call ``keep`` at every lease, and report the same failure only once."""
+        """Write the desired batch size with ``keep``; report a failure unless it was the last one
+        reported.
+        """
         try:
             self.keep(self.desired, processes)
             self._full = ""

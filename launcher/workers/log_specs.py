@@ -1,7 +1,7 @@
 """``--logs-specs``: lets a plug-in of torchrun choose the destinations of the workers' output.
 
-A ``LogsSpecs`` needs torch, so it runs under the workers' interpreter and is called once for each
-world; ``launcher/command/torchrun/ask_torch.py`` is its other side. The plug-in decides the file or
+A ``LogsSpecs`` needs torch, so ``launcher/command/torchrun/ask_torch.py`` runs it under the
+workers' interpreter, and this module calls it once for each world. The plug-in decides the file or
 console of each stream, the streams to show, the files for filtered lines, the error file, and
 changes to the workers' environments.
 """
@@ -71,7 +71,7 @@ def specs_of(config: LaunchConfig) -> Specs:
     """Return the configured plug-in; the first call starts it.
 
     Raises:
-        BadInput: as ``Specs``.
+        BadInput: there is no such plug-in, or it refuses its settings.
     """
     environment = tuple(sorted(config.environment.items()))
     logs = config.logs
@@ -112,10 +112,12 @@ class StreamPlace:
 def places(
     config: LaunchConfig, environment: Mapping[str, str], first_rank: int, count: int
 ) -> list[StreamPlace]:
-    """Let the plug-in choose for the workers of one world; ``environment`` is that of local rank 0.
+    """Let the plug-in choose for the workers of one world.
+
+    ``environment`` is the environment of local rank 0.
 
     Raises:
-        BadInput: as ``Specs``.
+        BadInput: the plug-in does not exist, refuses its settings, or fails.
     """
     given = {
         local_rank: dict(environment)

@@ -15,12 +15,12 @@ SYS = Path("/sys")
 def bindings(
     mode: str, count: int, gpus: Sequence[str], *, sys: Path = SYS, allowed: set[int] | None = None
 ) -> list[tuple[int, ...]]:
-    """Return the CPUs of ``count`` workers: those of worker n are near GPU n, a PCI address in
-    ``gpus``.
+    """Return the CPUs of ``count`` workers; the CPUs of worker n are near GPU n.
 
-    ``node``: all CPUs of the GPU's NUMA node. ``socket``: of all nodes of its socket.
-    ``exclusive``: an equal share of the node's cores for each of its GPUs. ``core-complex``: the
-    CPUs that share a last-level cache, a different cache for each GPU if there are enough.
+    ``gpus`` has the PCI address of each GPU. The modes are ``node``: all CPUs of the GPU's NUMA
+    node. ``socket``: all CPUs of the GPU's socket. ``exclusive``: an equal share of the node's
+    cores for each of its GPUs. ``core-complex``: the CPUs that share a last-level cache, a
+    different cache for each GPU if there are enough.
 
     Raises:
         BadInput: there are fewer GPUs than workers, or the machine does not report its layout.

@@ -45,8 +45,9 @@ class _Use:
 
 
 def look(targets: Sequence[DumpTarget], seconds: float) -> tuple[StackLook, ...]:
-    """Examine the workers twice, ``seconds`` apart. This blocks for that time, and while stacks are
-    read twice.
+    """Examine the workers twice, ``seconds`` apart.
+
+    The call blocks for this time, and for the time that it takes to read the stacks twice.
     """
     before = {target.rank: _stacks(target) for target in targets}
     used = {target.rank: use(target.pid) for target in targets}

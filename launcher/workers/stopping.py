@@ -1,5 +1,5 @@
-"""Ends workers: it signals those that handle the signal, kills the others, and kills all remaining
-processes.
+"""Ends workers: sends a signal to the workers that handle it, kills the other workers, and then
+kills all remaining processes.
 """
 
 import asyncio
@@ -52,8 +52,8 @@ class Strays:
     """Processes that workers started: those in their sessions, those with a worker's error file in
     their environment, descendants of both, and orphans that the fork server adopted.
 
-    A worker that ended with 0 may have left a process in another session, an upload for example,
-    which may finish.
+    A worker that ended with 0 may have left a process in another session, an upload for example.
+    Such a process is allowed to finish.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Strays:
     ) -> None:
         """Kill running workers and all strays; return when none is left, or after ``KILL_SECONDS``.
 
-        ``well`` returns the workers that have ended with 0, whose strays may finish.
+        ``well`` returns the workers that have ended with 0, whose strays are allowed to finish.
         """
         deadline = time.monotonic() + KILL_SECONDS
         for worker in running():

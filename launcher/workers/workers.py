@@ -147,7 +147,8 @@ class Workers:
         Their output is not read yet, and a ``gated`` event reports each worker that waits.
 
         Raises:
-            BadInput: as ``start``; or the workers of this command cannot be held.
+            BadInput: the program or its directory cannot be used, or the workers of this command
+                cannot be held.
         """
         if fork_server is None or not fork_server.holds:
             raise BadInput("only forked workers wait at a gate", field="entrypoint")
@@ -178,7 +179,7 @@ class Workers:
         return self.sessions is not None and self.sessions.complete
 
     def go_over(self, world: WorldDocument, group_rank: int) -> None:
-        """Store that these workers changed to another world."""
+        """Record that these workers changed to another world."""
         self._left = self._world.epoch
         self._world, self._group_rank = world, group_rank
         for worker in self._started:

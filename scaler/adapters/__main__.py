@@ -72,8 +72,8 @@ async def _until_told(given: argparse.Namespace, cluster: Cluster, token: str) -
 async def serve(
     given: argparse.Namespace, cluster: Cluster, token: str, stop: asyncio.Event
 ) -> int:
-    """Follow until this process is the leader, then act until it loses the lease or ``stop`` is
-    set.
+    """Keep the stores up to date; act from when this process becomes the leader until it loses the
+    lease or ``stop`` is set.
 
     Returns the exit code.
     """

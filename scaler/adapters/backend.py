@@ -1,13 +1,13 @@
-"""Jobs of other projects behind the port: their controllers create pods, and Brain sets the number
-of pods.
+"""Jobs of other projects as a ``JobBackend``: their controllers create pods, and Brain sets the
+number of pods.
 
 A replica is a pod; a separate master is the first replica. The backend sets a size through the API
 of each kind, and suspends the job for size 0. The controllers remove only the highest index, so a
 replica can leave only once all replicas above it may leave. The controllers replace lost pods by
 themselves, and the backend adopts a recreated pod as a new replica.
 
-*Not run*: this backend was tested with objects of the projects' form, never with the projects'
-controllers.
+This backend was tested only with objects in the form that the other projects use, never with the
+projects' controllers.
 """
 
 import base64
@@ -123,7 +123,7 @@ class ForeignBackend:
     ) -> None:
         """Record the replica, then request one more pod from the controller.
 
-        The template is its author's, so ``environment`` does not reach the pod.
+        The pod template belongs to the job's author, so ``environment`` does not reach the pod.
         """
         with self._lock:
             read = self.find(wish.job)
@@ -241,7 +241,7 @@ class ForeignBackend:
     def heard(self, job: JobId, suspended: bool, version: int) -> None:
         """Record that Brain has been informed of a value of ``suspend``.
 
-        ``version`` is that of the desired world which followed.
+        ``version`` is the version of the desired world that resulted.
         """
         with self._lock:
             if (read := self.find(job)) is not None:

@@ -1,4 +1,4 @@
-"""Annotations by which owners instruct Brain about objects whose kinds have no fields for it."""
+"""Annotations with which owners give Brain instructions that an object's kind has no fields for."""
 
 from collections.abc import Mapping
 
@@ -42,7 +42,9 @@ def narrowed(given: Bounds, annotations: Mapping[str, str]) -> Bounds:
 
 
 def clamped(bounds: Bounds, replicas: int) -> int:
-    """Return the nearest size that the bounds allow; of two equally near, the smaller.
+    """Return the largest size that the bounds allow and that is at most ``replicas``.
+
+    If there is none, return the smallest size that the bounds allow.
 
     >>> [clamped(Bounds(min=2, max=7, unit=2), n) for n in (0, 3, 4, 9)]
     [2, 2, 4, 6]

@@ -71,13 +71,13 @@ class JobSets:
         )
 
     def resize(self, cluster: Cluster, read: Training, workers: int) -> None:
-        """Write both numbers into the Job and, if the JobSet's webhook accepts them, into the
-        JobSet.
+        """Write the number of workers as ``parallelism`` and ``completions`` into the Job.
 
-        A JobSet that already has these numbers accepts them and does not change. If a JobSet is
-        suspended, restarts or starts its Jobs in order, its Job may be missing. That Job will get
-        the JobSet's numbers, and the next look tries again. Each write names the uid that was read,
-        so that no write recreates a deleted object.
+        If the JobSet's webhook accepts both numbers, write them into the JobSet, too. A JobSet that
+        already has these numbers accepts them and does not change. If a JobSet is suspended,
+        restarts or starts its Jobs in order, its Job may be missing. That Job will get the JobSet's
+        numbers, and the next look tries again. Each write names the uid that was read, so that no
+        write recreates a deleted object.
         """
         size = {"parallelism": workers, "completions": workers}
         role = read.stem.removeprefix(f"{read.name}-").removesuffix("-0")
@@ -91,7 +91,7 @@ class JobSets:
                 cluster.merge(JOB, read.namespace, read.stem, patch)
 
     def suspend(self, cluster: Cluster, read: Training, suspend: bool) -> None:
-        """Write ``suspend``; a Job keeps its numbers meanwhile."""
+        """Write ``suspend``; a suspended Job keeps its ``parallelism`` and ``completions``."""
         patch = {"metadata": {"uid": read.job}, "spec": {"suspend": suspend}}
         cluster.merge(JOBSET, read.namespace, read.name, patch)
 

@@ -20,7 +20,10 @@ _OWNER = "elastic.iml.github.io/owner"
 
 
 class Mirror:
-    """Call ``look`` repeatedly. Each fact is sent to Brain once, and again when it has changed."""
+    """Informs Brain of each fact about a job once, and again when it has changed.
+
+    Call ``look`` repeatedly.
+    """
 
     def __init__(
         self,

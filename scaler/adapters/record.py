@@ -1,8 +1,8 @@
 """The record of the replicas of a foreign job that Brain requested, and of how they ended.
 
 Controllers use positions, which are reused; Brain uses ids, which are not. The record maps
-positions to ids. It is stored in a Secret of the scaler that the job owns. ``matched`` compares the
-record with the pods. The module is pure.
+positions to ids. It is stored in a Secret that the scaler creates and the job owns. ``matched``
+compares the record with the pods. The module is pure.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -108,7 +108,7 @@ def changed_elsewhere(record: JobRecord, training: Training) -> bool | None:
     """Return the value of ``suspend`` that another program wrote and of which Brain has not been
     informed.
 
-    None if there is none.
+    None if there is no such value.
     """
     known = record.suspension
     if known is None or training.over or training.generation <= known.generation:
@@ -158,7 +158,8 @@ def sights(
 ) -> tuple[ReplicaSeen, ...]:
     """Return the present state of every replica, lowest id first.
 
-    ``amounts`` are those that a plan asks each replica to reserve; None means the template's.
+    ``amounts`` are the amounts that a plan asks each replica to reserve; None means the amounts in
+    the template.
     """
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
     wanted = {training.pod_name(position) for position in range(training.replicas)}
@@ -181,7 +182,7 @@ def _told(seen: ReplicaSeen, training: Training, amounts: Resources | None) -> R
 def asked(record: JobRecord, training: Training) -> int:
     """Return the smallest size that keeps every replica that should not leave.
 
-    Positions have no gaps.
+    A size keeps the lowest positions, without gaps.
     """
     kept = {each.pod for each in record.open if each.asked_at is None}
     positions = [p for p in range(training.replicas) if training.pod_name(p) in kept]

@@ -1,4 +1,6 @@
-"""The facts that scaling needs about another project's training job, and its kind's interface."""
+"""The facts that scaling needs about another project's training job, and the interface of a kind of
+jobs.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -124,7 +126,10 @@ def document(read: Training) -> JobDocument:
 
 
 def processes(said: object, resources: Resources) -> int:
-    """Return the processes of a replica: a number, ``gpu``, ``auto`` or ``cpu``; None means 1."""
+    """Return the number of worker processes of a replica.
+
+    ``said`` is a number, ``gpu``, ``auto`` or ``cpu``; None means 1.
+    """
     text = str(said) if said is not None else "1"
     if text.isdecimal():
         return max(1, int(text))

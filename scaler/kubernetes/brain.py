@@ -1,8 +1,9 @@
-"""The operator's view of Brain: its last answer about every job of the pool, and requests to it.
+"""The operator's view of Brain: Brain's last answer about every job of the pool, and requests to
+Brain.
 
 Controllers run in threads, so this client blocks. ``follow`` requests all unfinished jobs every few
 seconds and reports each job whose view has changed. Once a job is no longer listed, the client
-requests its view once, because the end of a job never changes.
+requests the job's view only one more time, because the end of a job never changes.
 """
 
 import logging
@@ -52,7 +53,7 @@ class BrainPort(Protocol):
     """``BrainClient``, or its stand-in if the operator runs without Brain."""
 
     def send(self, call: Call[T], /) -> T:
-        """Send one request; errors as in ``BrainClient.send``."""
+        """Send one request; raise the same errors as ``BrainClient.send``."""
         ...
 
 
@@ -197,7 +198,7 @@ class OperatorsBrain:
         it has not begun.
 
         Raises:
-            BadInput, NameTaken: Brain refuses it.
+            BadInput, NameTaken: Brain refuses the copy.
             Unavailable: Brain is away.
         """
         copy = JobCopy(document=document, pool=self._pool, owner=owner, sizes=sizes or {})
@@ -244,11 +245,11 @@ class OperatorsBrain:
         A second request with the same ``key`` gets the same answer.
 
         ``by`` is the requester, as far as the cluster knows. ``resources`` are amounts that each
-        replica should also reserve. Brain limits the size to one that fits, unless amounts are
+        replica should also reserve. Brain reduces the size to one that fits, unless amounts are
         requested, too.
 
         Raises:
-            BadInput, Conflict: Brain refuses it, with the reason.
+            BadInput, Conflict: Brain refuses the request, with the reason.
         """
         if resources is None and group is None:
             request = ResizeRequest(replicas=replicas, why=why, clamp=True, by=by)

@@ -107,7 +107,7 @@ class ReplicaDirectory:
     def runs(self) -> bool:
         """True if an agent holds the lock.
 
-        Call this only once an agent has had the lock: see the module.
+        Call this only after an agent has had the lock; the module's docstring gives the reason.
         """
         return (self.path / "state.json").exists() and locked(self.path / "lock")
 

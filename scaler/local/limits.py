@@ -2,7 +2,7 @@
 
     version 2   memory.max, cpu.max            below the nearest group that may have children
     version 1   memory.limit_in_bytes, cpu.cfs_quota_us     each below this process's own group
-    neither     affinity, whole processors, of what the replica starts from then on
+    neither     affinity to whole processors, for processes that the replica starts from then on
 
 An rlimit cannot replace a memory limit: rlimits count address space, so they would end a replica
 that uses less than it reserves.
@@ -85,7 +85,7 @@ class ControlGroups:
     ) -> ReplicaLimits:
         """Set other limits; a replica that uses more memory than the new limit keeps the old one.
 
-        ``pids`` are the replica's processes, for amounts that need no group.
+        ``pids`` are the replica's processes, for limits that apply to processes and not to a group.
         """
         memory, cpu = held.groups.get("memory"), held.groups.get("cpu")
         lacking: list[str] = []

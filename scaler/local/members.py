@@ -1,4 +1,4 @@
-"""Jobs of members, each in its member's own directories."""
+"""Jobs of members (users who are no administrators), each in its member's own directories."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ _OWN = ("HOME", "USER", "LOGNAME")
 
 
 class Members:
-    """The directories of members in a state directory."""
+    """The directories of members (users who are no administrators) in a state directory."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -20,7 +20,8 @@ class Members:
     def settle(self, member: str | None, job: JobId) -> Path | None:
         """Create a job's directory in its member's place, and return the place.
 
-        None if the job belongs to the service's own user. A job stays where it began.
+        Return None if the job belongs to the service's own user. A job stays in the place where it
+        began.
         """
         if place := place_of(self._home, job):
             return place

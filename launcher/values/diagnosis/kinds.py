@@ -224,8 +224,9 @@ def origin_of(text: str) -> str:
 def place_in(text: str) -> str:
     """Return the script's innermost frame, as ``file:line``, in the last traceback that has one.
 
-    If none has, return the last traceback's innermost frame. Installed libraries and Brain's code
-    around a save are not the script. Some exceptions quote a traceback in their message.
+    If no traceback has a frame of the script, return the last traceback's innermost frame. Frames
+    in installed libraries, and in Brain's code around a save, do not belong to the script. A text
+    may have several tracebacks, because some exceptions quote a traceback in their message.
     """
     traces: list[list[tuple[str, str]]] = [[]]
     for line in text.splitlines():

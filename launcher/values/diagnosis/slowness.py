@@ -49,8 +49,8 @@ class SlowSuspect:
 def slowest(times: Sequence[RankTime], ratio: float) -> SlowSuspect | None:
     """Return the replica that is ``ratio`` times slower than usual, or None.
 
-    The usual time is the lower median of the replicas' own times. A replica's time is that of its
-    slowest rank.
+    The usual time is the lower median of the replicas' own times. A replica's own time is the own
+    time of its slowest rank.
     """
     known = [each for each in times if each.samples >= _SAMPLES and each.step_seconds > 0]
     if len(known) < len(times) or not known:

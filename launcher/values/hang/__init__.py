@@ -2,5 +2,5 @@
 
 rules        heartbeats -> time for which a world has been quiet, and its phase
 inspection   two looks at quiet workers -> workers that stand still, or are only silent
-terms        the owner's terms for both
+terms        the owner's terms for hanging worlds and slow nodes
 """

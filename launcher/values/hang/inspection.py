@@ -88,8 +88,10 @@ def waits_for_peers(frames: Sequence[str]) -> bool:
 
 
 def culprits(looks: Sequence[StackLook], suspects: Sequence[int]) -> tuple[int, ...]:
-    """Return the ranks for which the others wait: those outside the collective, if some ranks are
-    inside one; else ``suspects``; else the ranks whose stacks differ from most other stacks.
+    """Return the ranks for which the others wait.
+
+    If some ranks are inside a collective, these are the ranks outside the collective; else
+    ``suspects``; else the ranks whose stacks differ from most other stacks.
     """
     stacks = {look.rank: main_thread(look.stacks) for look in looks if look.stacks}
     if len(looks) == 1:

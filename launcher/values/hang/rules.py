@@ -124,8 +124,9 @@ class Quiet:
         return self.seconds >= self.budget_seconds
 
     def too_long(self, *, busy: bool, waiting: bool) -> bool:
-        """True if the quiet time is too long; ``busy`` and ``waiting`` say if some workers are busy
-        or wait.
+        """True if the quiet time is too long.
+
+        ``busy`` is True if some workers are busy, ``waiting`` if some workers wait for others.
         """
         allowed = self.budget_seconds if waiting else self.idle_seconds
         return self.seconds >= (self.busy_seconds if busy else allowed)
@@ -140,7 +141,7 @@ def begin(since: float, shown: ProgressShown | None = None, program: str = "") -
 
 
 def shows(pace: WorldPace, program: str) -> ProgressShown:
-    """Return the longest quiet time and step that any world of a script has had so far.
+    """Return the longest quiet time and the longest step time that any world of a script has had.
 
     >>> shows(WorldPace(since=0, moved_at=0, longest_seconds=40.0), "train.py").longest_seconds
     40.0
@@ -157,7 +158,9 @@ def shows(pace: WorldPace, program: str) -> ProgressShown:
 
 
 def news(known: ProgressShown | None, shown: ProgressShown) -> bool:
-    """True if a script's times are worth storing: a quarter longer than the stored ones."""
+    """True if a time of a script must be stored, because it is a quarter longer than the stored
+    time.
+    """
     before = known if known is not None and known.program == shown.program else None
     before = before or ProgressShown(program=shown.program)
     return (
@@ -258,8 +261,10 @@ def budget(pace: WorldPace, phase: QuietPhase, patience: Patience) -> float:
 
 
 def suspects(ranks: Sequence[RankObserved]) -> tuple[int, ...]:
-    """Return the ranks that stopped first: those with the fewest steps; among these, ranks that
-    save or evaluate, else those whose last sign of life is oldest by more than 1 ms.
+    """Return the ranks that stopped first: the ranks with the fewest steps.
+
+    Among these, ranks that save or evaluate take precedence. If all ranks have the same number of
+    steps, return the ranks whose last sign of life is oldest by more than 1 ms.
     """
     fewest = min((each.steps for each in ranks), default=0)
     behind = [each for each in ranks if each.steps == fewest]

@@ -32,7 +32,7 @@ def mine(directory: Path) -> bool:
 
 
 def in_memory(path: str) -> str | None:
-    """Return the slot to which ``path`` links; None if it is no such link."""
+    """Return the slot to which ``path`` links; None if ``path`` is no link into memory."""
     try:
         target = os.readlink(path)
     except OSError:

@@ -138,7 +138,11 @@ class Channel:
         self._send({"do": "open", "probe": probe, "sure": sure, "pace": pace, "spec": spec})
 
     async def fork(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Make a worker whose standard streams are ``fds``; errors as in ``make``."""
+        """Make a worker whose standard streams are ``fds``.
+
+        Raises:
+            Unavailable: the server refuses the order, or is gone.
+        """
         return await self.make({"do": "fork", "spec": spec}, fds)
 
     async def make(self, order: Mapping[str, Any], fds: Sequence[int]) -> Child:
@@ -183,7 +187,7 @@ class Channel:
         self._send({"do": "tell", "pid": pid})
 
     def retire(self) -> bool:
-        """End the server if none of its workers is left; return True if it has ended."""
+        """End the server unless it still has workers; return True if it ends."""
         self._retired = True
         idle = not self._children and not self._waiting
         if idle:

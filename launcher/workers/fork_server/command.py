@@ -86,7 +86,8 @@ def _cluster(
 def identity(command: PythonCommand, directory: str) -> tuple[str, ...]:
     """Return a key that identifies a command in several runs.
 
-    The key leaves out directory and arguments, since a script's imports do not depend on them.
+    The key contains neither directory nor arguments, since a script's imports do not depend on
+    them.
     """
     if command.kind == "script":
         return (*command.options, os.path.abspath(os.path.join(directory, command.target)))

@@ -104,7 +104,7 @@ class ForkServer:
 
     @property
     def since(self) -> float:
-        """Unix time at which this agent began; newer files may belong to this job."""
+        """Unix time at which this agent began; files newer than this may belong to this job."""
         return began_at(*self._began, time.time(), time.monotonic())
 
     @property
@@ -381,8 +381,10 @@ class ForkServer:
 
 
 def began_at(then: float, ticks_then: float, now: float, ticks_now: float) -> float:
-    """Return the earlier of two start times: by the clock at the start, and by the present clock.
-    (If the clock was set back, later events look older.)
+    """Return when the agent began: ``then``, or the present time less the elapsed ticks if earlier.
+
+    If the clock was set back since, files that are newer than the agent may have times before
+    ``then``.
 
     >>> began_at(1000.0, 5.0, 940.0, 45.0)
     900.0

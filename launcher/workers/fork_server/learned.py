@@ -48,7 +48,8 @@ class Learned:
     def but(self, module: str, why: str, stamp: str = "") -> "Learned":
         """Return this knowledge with the library of ``module`` marked unsafe.
 
-        Of torch, only ``module`` itself is marked. ``stamp`` is the stamp of the library's file.
+        If ``module`` belongs to torch, only ``module`` is marked, not all of torch. ``stamp`` is
+        the library file's stamp.
         """
         library = module if module.split(".")[0] == "torch" else module.split(".")[0]
         stamps = {**self.stamps, library: stamp}
@@ -120,7 +121,7 @@ class Learned:
         return replace(self, plain=why, text=text)
 
     def for_text(self, text: str) -> "Learned":
-        """Return the part that is valid for a script whose text has this digest.
+        """Return the knowledge that is valid for a script whose text has this digest.
 
         Another text may have other imports.
         """
@@ -173,7 +174,7 @@ def stamp(path: str) -> str:
 
 
 class ImportMemory:
-    """The files for one script and its environment."""
+    """The files that store what earlier runs learned about one script and one set of libraries."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ class ParkedWorker:
         self._loop.add_reader(ours.fileno(), self._hear)
 
     def become(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Turn the process into this worker.
+        """Turn the process into the worker that ``spec`` describes.
 
         Raises:
             Unavailable: the process is gone.
@@ -83,9 +83,9 @@ class ParkedWorkers:
         self._filling: asyncio.Task[None] | None = None
 
     async def open(self) -> Lacks | None:
-        """Start the first parked processes.
+        """Start the first parked processes, and wait until each has imported its modules.
 
-        Returns the names that their torch lacks, once each has imported its modules.
+        Returns the names that their torch lacks.
         """
         await self._fill()
         first = list(self._waiting)
@@ -93,7 +93,7 @@ class ParkedWorkers:
         return next((parked.lacks for parked in first if parked.lacks is not None), None)
 
     async def take(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Turn a parked process into a worker: one that is ready, or the next that gets ready.
+        """Turn a parked process into a worker; if none is ready yet, wait for the first that is.
 
         Raises:
             Unavailable: there is no such process.

@@ -78,7 +78,8 @@ def spec_of(
 ) -> dict[str, Any]:
     """Return the server's specification of one worker; the server was started for ``command``.
 
-    ``sets_nothing``: an earlier run of this text made no settings before its imports.
+    ``sets_nothing`` is True if, in an earlier run, a script with the same text made no settings
+    before its imports.
     """
     # Only arguments differ between workers (``${local_rank}``), so this reads as that did.
     own = None if command is None else commands.read(argv)

@@ -55,7 +55,7 @@ def error_in(path: Path) -> bytes:
 
 
 def read_error(content: bytes) -> tuple[str, float | None]:
-    """Return (message, Unix seconds of the error) from an error file; empty and None if missing.
+    """Return (message, Unix seconds of the error) from an error file; ("", None) without a message.
 
     Scripts write such files, too, so they may contain anything.
     """
@@ -150,8 +150,9 @@ def root_cause(exits: Sequence[WorkerExit]) -> WorkerExit | None:
 
 
 def hand_on_error(exits: Sequence[WorkerExit], environment: Mapping[str, str]) -> None:
-    """Copy the root cause's error file to this process's own error file, as ``@record`` does for
-    the launcher, because schedulers read it.
+    """Copy the root cause's error file to this process's own error file, which schedulers read.
+
+    A launcher whose main function has torch's ``@record`` does the same.
     """
     root, path = root_cause(exits), environment.get("TORCHELASTIC_ERROR_FILE")
     if root is not None and root.error and path:

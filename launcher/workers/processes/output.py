@@ -90,7 +90,10 @@ def attempt_directory(run: Path, restart_count: int, epoch: int) -> Path:
 def routes(
     logs: LogConfig, directory: Path, *, role: str, rank: int, local_rank: int
 ) -> tuple[Route, Route]:
-    """Return the routes of standard output and standard error; ``directory`` is the attempt's."""
+    """Return the routes of standard output and standard error.
+
+    ``directory`` is the directory of the attempt.
+    """
     shown = not logs.local_ranks or local_rank in logs.local_ranks
     prefix = prefix_of(logs, role=role, rank=rank, local_rank=local_rank)
     tee = _of(logs.tee, local_rank)

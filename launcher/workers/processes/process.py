@@ -64,7 +64,7 @@ class WorkerProcess:
 
     @property
     def mark(self) -> bytes:
-        """Text in the environment of the worker's children, by which its remaining processes are
+        """Text in the environment of all the worker's children, by which leftover processes are
         found.
         """
         return os.fsencode(self._error_file)
@@ -168,7 +168,7 @@ def private_directory() -> Path:
 
 
 def reaped() -> list[str]:
-    """Return the command that ends a program when this process ends."""
+    """Return the command that runs a program and ends it when this process ends."""
     # Isolated and without site: it must start fast, and nothing of the job's environment may
     # reach it.
     return [sys.executable, "-I", "-S", reaper.__file__]
@@ -193,11 +193,11 @@ class Guard:
         self._tell(b"watch", os.fsencode(directory))
 
     def add(self, directory: Path, pid: int, mark: bytes) -> None:
-        """Inform the reaper of a worker of that directory, by session and error file."""
+        """Inform the reaper of a worker of the watched directory, by session and error file."""
         self._tell(b"add", os.fsencode(directory), b"%d" % pid, mark)
 
     def done(self, directory: Path) -> None:
-        """Inform the reaper that no worker of that directory is left."""
+        """Inform the reaper that no worker of the watched directory is left."""
         self._tell(b"done", os.fsencode(directory))
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ def ignore_warning() -> None:
 
 
 def guard() -> None:
-    """Wait for the end of the agent or of a lease; then end all remaining processes."""
+    """Wait until the agent ends or a lease expires; then end all remaining processes."""
     ignore_warning()
     for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(asked, signal.SIG_IGN)
@@ -98,8 +98,9 @@ def hear(watched: "dict[bytes, list[tuple[int, bytes]]]", words: "list[bytes]") 
 
 
 class Lasting:
-    """Measures from repeated looks how long each of several conditions lasts. Times are
-    CLOCK_MONOTONIC seconds.
+    """Measures from repeated looks how long each of several conditions has lasted.
+
+    Times are CLOCK_MONOTONIC seconds.
     """
 
     def __init__(self, look_seconds: float) -> None:
@@ -108,8 +109,10 @@ class Lasting:
         self._seconds: dict[Any, float] = {}
 
     def seen(self, there: "Iterable[T]", now: float) -> "dict[T, float]":
-        """Return the seconds for which each of the conditions ``there`` has lasted. A pause of this
-        process counts as at most two looks, because other processes may have been paused with it.
+        """Return the seconds for which each of the conditions in ``there`` has lasted.
+
+        A pause of this process counts as at most two looks, because other processes may have been
+        paused with it.
 
         >>> lasting = Lasting(0.5)
         >>> [lasting.seen("a", now) for now in (9.0, 9.5, 10.0, 70.0)]
@@ -145,7 +148,7 @@ def lease_in(path: str) -> int:
 
 
 def end(workers: "list[tuple[int, bytes]]") -> None:
-    """Kill workers and all their processes, for at most five seconds."""
+    """Kill workers and all their processes; give up after five seconds."""
     sessions, marks = {pid for pid, _ in workers}, {mark for _, mark in workers}
     deadline = time.monotonic() + 5
     while kill(members(sessions, marks)) and time.monotonic() < deadline:
@@ -175,9 +178,9 @@ def members(
 ) -> "dict[int, int]":
     """Return living processes, as pid -> start ticks.
 
-    These are the processes of ``sessions``, those whose error file is in ``marks``, and descendants
-    of both. Children of ``adopters`` whose environment names no error file are included, except
-    ``keep``, the adopters' own.
+    These are the processes of ``sessions``, the processes whose error file is in ``marks``, and the
+    descendants of all these. Children of ``adopters`` whose environment names no error file are
+    included, except the processes in ``keep``, which are the adopters' own children.
     """
     seen = {}
     for name in os.listdir("/proc"):

@@ -9,7 +9,7 @@ _ROTATING = threading.Lock()
 
 
 class RotatedLog:
-    """A descriptor of one stream for a log to which several streams of this process append."""
+    """One stream's descriptor of a log to which several streams of this process append."""
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         self._path, self._limit_bytes = path, limit_bytes

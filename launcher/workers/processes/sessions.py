@@ -1,4 +1,5 @@
-"""The connections to the sessions of one agent's workers (``launcher.elastic``), and their answers.
+"""The connections to the sessions of one agent's workers (``launcher.elastic``), and the sessions'
+answers.
 
 All sessions are informed of a change in process; the change is complete once the last session has
 confirmed it. docs/reference/protocols.md describes the messages.

@@ -1,8 +1,8 @@
 """Requests nodes that do not exist yet, if the present nodes could never hold a job.
 
 The operator cannot know which nodes an autoscaler can create. So placeholder pods exist for as long
-as the job waits. The condition is *Unknown* during ``gangPatience``, and *NeverFits* if no node was
-added in this time.
+as the job waits. The job's condition ``Feasible`` is *Unknown* during ``gangPatience``. It is False
+with the reason *NeverFits* if no node was added in this time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ _HAVE = frozenset({*JobState}) - FINISHED - {JobState.QUEUED, JobState.SUSPENDED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """The outlook for a job's nodes after one look."""
+    """What one check found out about the nodes that a job needs."""
 
     #: Why the present nodes could not hold the job even if empty; None if they could.
     lacking: str | None = None

@@ -1,10 +1,10 @@
 """Carries out plans that change the amounts that running replicas reserve.
 
-Pods change in place, if the server offers that. A pod that cannot (the server is too old or
-refuses, or its node has no capacity) gets the new amounts at its next restart, whatever causes it.
-After a while the operator restarts the plan's remaining pods, each at its safe point. Brain's own
-advice restarts no pod: if its plan cannot be carried out in place, the plan fails and gives the
-reason.
+Pods change in place, if the API server can resize pods. A pod that cannot change in place (the
+server is too old or refuses, or the pod's node has no capacity) gets the new amounts at its next
+restart, whatever causes the restart. After a while the operator restarts the plan's remaining pods,
+each at its safe point. A plan from Brain's own advice restarts no pod: if it cannot be carried out
+in place, the plan fails and gives the reason.
 """
 
 from collections import Counter

@@ -58,7 +58,7 @@ def report(
     queued: bool,
     now: datetime,
 ) -> WorldReport | None:
-    """Build the report that a coordinator would send if all desired replicas run; else return None.
+    """Return the report that a coordinator would send; None unless all desired replicas run.
 
     ``processes`` returns the number of worker processes of each replica of a group.
 

@@ -39,7 +39,7 @@ _OVER = ("Succeeded", "Failed")
 
 
 class Roles:
-    """Keeps the roles of jobs that plans do not scale."""
+    """Keeps one living pod for each rank of the roles that plans do not scale."""
 
     def __init__(self, upkeep: Upkeep, pods: Store) -> None:
         self._upkeep, self._pods = upkeep, pods
@@ -102,7 +102,7 @@ class Roles:
         self._named[id] = generation
 
     def end(self, job: ElasticJob) -> None:
-        """End the remaining pods of these roles when the job has ended."""
+        """End the remaining pods of the roles that plans do not scale, when the job has ended."""
         self._named.pop(job.metadata.uid, None)
         for pod in self.pods_of(job):
             if _stays(pod):
@@ -127,7 +127,8 @@ def processes(job: ElasticJob, document: JobDocument) -> Iterator[dict[str, obje
 
 
 def unwanted(job: ElasticJob, pods: Sequence[Object]) -> Iterator[Object]:
-    """Return the pods to end in a job that should have none, so that a resume starts with new pods.
+    """Return the pods to end in a job that should have no pods, so that a resume starts with new
+    pods.
 
     A worker that leaves may still write a checkpoint with its servers, so the servers stay until
     the last worker has ended. A failed pod is ended immediately.
@@ -187,7 +188,8 @@ def misled(job: ElasticJob, pod: Object, wished: int) -> bool:
 def missing(
     job: ElasticJob, role: str, pods: Sequence[Object], wished: int, now: datetime
 ) -> Iterator[dict[str, object]]:
-    """Return the pods to create so that every rank of a role has one; ``pods`` are the job's."""
+    """Return the pods to create so that every rank of a role has one; ``pods`` are the job's pods.
+    """
     spec, mine = job.spec.replica_specs[role], [pod for pod in pods if _role(pod) == role]
     next_id = max((_id(pod) for pod in mine), default=-1) + 1
     alive = sum(_phase(pod) not in _OVER for pod in mine)

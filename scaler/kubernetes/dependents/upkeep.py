@@ -43,7 +43,7 @@ class Upkeep:
         self._kept: dict[str, int] = {}
 
     def services(self, job: ElasticJob) -> None:
-        """Give every pod of a role a DNS name, and one name to the pod of rank 0."""
+        """Give the pods of each role a common DNS name, and the pod of rank 0 a name of its own."""
         for obj in services(job):
             self._cluster.apply(SERVICE, obj)
 
@@ -88,7 +88,7 @@ class Upkeep:
         cut_off: Collection[int] = (),
         members: Collection[int] = (),
     ) -> None:
-        """Send each pod the addresses of the others, and the replicas that have ended.
+        """Send each pod the other pods' addresses, and the ids of the replicas that have ended.
 
         ``cut_off``: unreachable replicas; ``members``: replicas of the last world.
         """
@@ -106,7 +106,7 @@ class Upkeep:
                 yield pod
 
     def patience(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> float | None:
-        """Return the seconds until the next pod may be late; None if no pod can be."""
+        """Return the seconds until the next pod may be late; None if no pod can be late."""
         left = (left for _, left in _left(job, mine, now_seconds))
         return min((max(1.0, each) for each in left), default=None)
 
@@ -200,8 +200,8 @@ def endpoint_of(
 
     The endpoint stays the same pod while that pod lives, because two endpoints could form two
     worlds. If that pod is cut off, it may still be alive. Then another *member* of its world
-    becomes the endpoint, because that agent forms no world without the majority of the old one. A
-    newcomer never becomes the endpoint, because it would form a world alone.
+    becomes the endpoint, because the agent of a member forms no world without the majority of the
+    old world. A newcomer never becomes the endpoint, because it would form a world alone.
     """
     found: dict[str, Object] = {}
     alive = sorted((pod for pod in mine if _alive(pod)), key=_index)

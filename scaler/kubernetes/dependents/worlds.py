@@ -11,7 +11,7 @@ from scaler.ports import ReplicaSeen
 
 
 class Worlds:
-    """All running replicas of a job form its world.
+    """Reports the running replicas of a job to Brain as the job's world.
 
     Each world is reported once, and once more when a queued job starts.
     """
@@ -29,10 +29,10 @@ class Worlds:
         *,
         ours: bool = False,
     ) -> None:
-        """Report the running replicas.
+        """Report the running replicas as a world.
 
-        If the size was not requested, the world belongs to no generation. ``ours`` means that
-        replicas start only after Brain has admitted the job.
+        If nobody requested this number of replicas, the world belongs to no generation. ``ours`` is
+        True if replicas start only after Brain has admitted the job.
         """
         ids, queued = rigid.running(seen), view.state is JobState.QUEUED
         if queued and ours:

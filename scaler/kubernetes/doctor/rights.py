@@ -38,8 +38,9 @@ class RightsQuestion:
 
 
 def examine(cluster: Cluster, asking: RightsQuestion) -> Iterator[Finding]:
-    """Return one finding for each resource and namespace with a missing verb, or one if none is
-    missing.
+    """Yield one finding for each resource and namespace for which a verb is missing.
+
+    If no verb is missing, yield one finding that says so.
     """
     missing = 0
     for right in RIGHTS:
@@ -114,7 +115,7 @@ def _may(
 
 
 def groups(user: str) -> list[str]:
-    """Return the groups that a user's name implies: those of every service account.
+    """Return the groups to which Kubernetes assigns a user, as the user's name implies.
 
     >>> groups("system:serviceaccount:brain:brain-scaler")[1]
     'system:serviceaccounts:brain'

@@ -1,4 +1,4 @@
-"""Fields of a job document that DLRover's schema does not have, under the same names."""
+"""Fields that a job document has and DLRover's schema lacks; they have the job document's names."""
 
 from collections.abc import Mapping
 from typing import Annotated

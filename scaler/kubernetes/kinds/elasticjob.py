@@ -316,8 +316,9 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def configured_here(self) -> bool:
-        """Return True if the operator writes ``TF_CONFIG``; with servers in ``groups`` Brain's
-        agents do.
+        """Return True if the operator writes ``TF_CONFIG``.
+
+        If servers are in ``groups``, Brain's agents write it.
         """
         return self.strategy is Strategy.PARAMETER_SERVER and ReplicaType.PS not in self.groups
 

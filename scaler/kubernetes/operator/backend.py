@@ -379,7 +379,7 @@ class KubernetesBackend(Replicas):
 def reserves(pod: Object) -> Resources:
     """Return the resources that other pods cannot use because of this pod; none once it has ended.
 
-    A pod that requests a node which does not exist yet reserves none either.
+    A pod that requests a node which does not exist yet reserves no resources.
     """
     over = (pod.get("status") or {}).get("phase") in _OVER
     asks = asking_index(pod) and not (pod.get("spec") or {}).get("nodeName")

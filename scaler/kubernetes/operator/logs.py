@@ -40,8 +40,8 @@ def send_logs(
 ) -> None:
     """Send the output of a job's pods in whole lines until no further output can come.
 
-    ``send`` takes a text, and True if more text follows; an error that it raises ends the reading.
-    ``over`` returns True if the job has finished.
+    ``send`` takes a text, and True if more text follows; an error that ``send`` raises ends the
+    reading. ``over`` returns True if the job has finished.
 
     Raises:
         UnknownReplica: the requested replica no longer has a pod.

@@ -1,4 +1,4 @@
-"""Polls Brain for requests that it relays to the scaler of a pool, and answers them."""
+"""Polls Brain for the requests that Brain relays to a pool's scaler, and answers these requests."""
 
 import logging
 import threading

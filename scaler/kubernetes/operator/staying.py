@@ -15,7 +15,7 @@ _GONE = PodSeen(stays=False, detail="its pod was deleted from the cluster")
 
 
 def ask_for_pod(cluster: Cluster, job: Object | None, request: PodRequest) -> PodSeen:
-    """Return the API server's present answer; the operator's stores may be older.
+    """Ask the API server whether a pod exists now, because the operator's stores may be older.
 
     ``job`` is the job's ElasticJob; None if this operator has none.
 

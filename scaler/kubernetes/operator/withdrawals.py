@@ -39,8 +39,9 @@ class Withdrawals:
         self._held: dict[Key, Object] = {}
 
     def changed(self, change: StoreChange) -> None:
-        """Record a change to an object that is deleted without its pods; called by the watching
-        thread.
+        """Record a change to an object that is deleted without its pods.
+
+        The thread that watches the API server calls this.
         """
         if _orphans(change.latest):
             self._held[change.key] = change.latest

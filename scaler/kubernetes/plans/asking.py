@@ -29,7 +29,7 @@ def author(cluster: Cluster, kind: Kind, obj: Object) -> str:
     """Return the person whom an object's annotation names, else the program that wrote its spec.
 
     Raises:
-        BrainError: as ``asker``.
+        BrainError: the API server no longer has the object, or is away.
     """
     person = (obj["metadata"].get("annotations") or {}).get(OWNER)
     return through(obj, kind, person) if person else asker(cluster, kind, obj, ("spec",))

@@ -69,10 +69,10 @@ class Departures:
         )
 
     def shut(self, job: ElasticJob, view: JobView, mine: Sequence[Object]) -> str:
-        """Return why a job with fixed ranks does not move yet, or an empty text.
+        """Return why a job with fixed ranks does not move its pods yet, or an empty text.
 
-        Its old pods leave before the new ones start, so the job would stop if the new pods find no
-        room.
+        The old pods leave before the new pods start, so the job would stop if the new pods found no
+        capacity.
         """
         if view.plan is None or not under_way(view.plan):
             return ""

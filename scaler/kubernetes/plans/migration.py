@@ -1,10 +1,10 @@
 """Moves pods: a replacement becomes ready elsewhere, then the old pod leaves.
 
 A ScalePlan names some pods under ``migratePods``, and a plan of Brain names nodes. The pods that
-must leave carry the plan's name as an annotation, so the next operator continues. Other pods are on
-a cordoned node. The scaler sees a pod that moves as *leaving*: it starts another replica in its
-place, on another node. Once as many replicas run as are desired, the operator evicts the old pod
-within the limits of disruption budgets, and the pod's agent hands over at a safe point.
+must leave carry the plan's name as an annotation, so the next operator continues. Pods on a
+cordoned node move, too. The scaler sees a pod that moves as *leaving*: it starts another replica in
+its place, on another node. Once as many replicas run as are desired, the operator evicts the old
+pod within the limits of disruption budgets, and the pod's agent hands over at a safe point.
 """
 
 import logging
@@ -92,7 +92,8 @@ class Migrations:
         *,
         at_once: Callable[[Object], bool],
     ) -> str:
-        """Evict marked pods once others run; return why some stay meanwhile, or an empty text.
+        """Evict marked pods once other pods run in their place; return why some pods stay
+        meanwhile, or an empty text.
 
         ``at_once`` are pods that do not wait for a replacement, because two pods of one rank would
         disturb each other, or because no replacement came in time.
@@ -170,10 +171,11 @@ def surplus(plan: BrainsPlan, pods: Iterable[Object]) -> list[Object]:
 
 
 def lacking(plan: BrainsPlan, like: Object, pods: Sequence[Object], capacity: Capacity) -> str:
-    """Return why the nodes of a plan that moves replicas have no room; empty if they have room.
+    """Return why the nodes of a plan that moves replicas have no capacity; empty if they have
+    capacity.
 
-    ``like`` is the pod of such a replica, without a node; ``pods`` are the job's pods. A pod that
-    the scheduler has not looked at yet may still find room.
+    ``like`` is the pod of a replica that moves, without a node; ``pods`` are the job's pods. A pod
+    that the scheduler has not looked at yet may still be placed.
     """
     waiting = [pod for pod in pods if gang.stays(pod) and not _node(pod)]
     if any(not gang.gated(pod) and not unschedulable(pod) for pod in waiting):
@@ -195,7 +197,7 @@ def lacking(plan: BrainsPlan, like: Object, pods: Sequence[Object], capacity: Ca
 def stranded(pods: Iterable[Object], nodes: Container[str]) -> list[Object]:
     """Return pods that wait for a node to which no plan moves replicas any more.
 
-    ``nodes`` are those that the plan names.
+    ``nodes`` are the nodes that the plan names.
     """
     return [
         pod

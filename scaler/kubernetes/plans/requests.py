@@ -49,7 +49,8 @@ class Requests:
         """Suspend or resume the job as ``spec.suspend`` says, if an edit changed that.
 
         Raises:
-            Unavailable: the status stays unwritten, so that the next look finds the edit again.
+            Unavailable: Brain cannot be reached. The status is not written, so that the next look
+                finds the edit again.
         """
         id = JobId(job.metadata.uid)
         try:

@@ -1,8 +1,9 @@
 """Amounts that a plan gives a replica's main container, and the amounts that its pod has.
 
-A plan gives the amounts of a whole replica. The other containers of its pod keep theirs, and the
-main container gets the rest. Only requests and limits that the container has are changed, each by
-the same factor, so a pod keeps its quality of service: Guaranteed stays Guaranteed.
+A plan gives the amounts of a whole replica. The other containers of the replica's pod keep their
+amounts, and the main container gets the rest. Only requests and limits that the main container has
+are changed, each by the same factor, so a pod keeps its quality of service: Guaranteed stays
+Guaranteed.
 """
 
 from collections.abc import Mapping
@@ -36,8 +37,8 @@ Amounts = Mapping[str, Mapping[str, Any]]
 
 
 def wished(view: JobView, group: str = identity.WORKER) -> Resources:
-    """Return the amounts of each replica of a group: those of the plan being applied, else the
-    present ones.
+    """Return the amounts of each replica of a group: the planned amounts while a plan that changes
+    amounts is being applied, else the present amounts.
     """
     plan = changing(view)
     if plan is not None:
@@ -148,7 +149,8 @@ def written(wished: Resources) -> str:
 
 
 def reserved_by(pod: Object) -> Resources:
-    """Return the amounts that a replica reserves: the recorded ones, once its pod has them.
+    """Return the amounts that a replica reserves: the recorded amounts, once the replica's pod has
+    them.
 
     Amounts that the cluster adds to a pod (a sidecar, say) do not count as the replica's.
     """
@@ -175,7 +177,7 @@ def unserved(template: Object, before: Resources, wished: Resources) -> str:
 
 
 def resized_pod(pod: Object, requests: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a pod's containers, the main one with these requests."""
+    """Return a pod's containers, in which the main container has these requests."""
     main = main_container(pod).get("name")
     return [
         {**each, "resources": resized(each.get("resources") or {}, requests)}
@@ -186,7 +188,7 @@ def resized_pod(pod: Object, requests: Mapping[str, str]) -> list[dict[str, Any]
 
 
 class AmountsHeld(StrEnum):
-    """The state of a pod's amounts, compared with the amounts in its spec."""
+    """The states of a pod's amounts, compared with the amounts in the pod's spec."""
 
     #: The pod holds the amounts, or will from its start.
     HELD = "held"

@@ -2,9 +2,9 @@
 the job.
 
 An autoscaler considers pods that fit no node, but not pods behind a scheduling gate. So placeholder
-pods stand for replicas: as many as would not fit the present nodes even if these were empty. They
-have the same requests, and exclude the present nodes. They occupy new nodes until the job's own
-pods can use them.
+pods stand for replicas: as many as would not fit the present nodes even if these were empty. The
+placeholder pods have the same requests as the replicas, and exclude the present nodes. They occupy
+new nodes until the job's own pods can use these nodes.
 """
 
 from collections.abc import Mapping, Sequence

@@ -41,7 +41,7 @@ def variables(entry: ContainerEntry, crowd: Crowd) -> list[dict[str, Any]]:
 def merged(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return both sets of variables; the template takes precedence.
 
-    The operator's variables come first, because the template's may refer to them.
+    The operator's variables come first, because the template's variables may refer to them.
     """
     said = {each["name"] for each in theirs}
     return [*(each for each in ours if each["name"] not in said), *theirs]

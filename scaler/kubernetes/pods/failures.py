@@ -52,7 +52,7 @@ _FATAL = frozenset({1, 2, 126, 127, 134})
 
 
 def failure(pod: Object) -> PodFailure:
-    """Classify the failure of a failed pod, or of one whose container ended."""
+    """Classify the failure of a pod that failed, or of a pod whose container ended."""
     status: Mapping[str, Any] = pod.get("status") or {}
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "").strip()
     said = f": {message}" if message else ""

@@ -129,8 +129,10 @@ def infeasible(pods: Sequence[Object], nodes: Sequence[Object]) -> str | None:
 def takers(
     pod: Object, count: int, nodes: Sequence[Object], before: Sequence[Object] = ()
 ) -> tuple[int, list[Object]]:
-    """Return how many of ``count`` such pods the nodes can hold if they are empty except for the
-    pods ``before``, and the nodes that can hold one.
+    """Return how many copies of ``pod``, at most ``count``, the nodes can hold.
+
+    The number assumes that the nodes are empty except for the pods ``before``. Also return the
+    nodes that can hold one copy.
     """
     one, empty = _tolerant(without_others(pod)), after(_alone(before), _empty(nodes))
     holds = len(placed([one] * count, empty).nodes)
@@ -180,7 +182,8 @@ def counted(refusals: Mapping[str, str]) -> str:
 
 
 def excess(each: Amounts, replicas: int, limits: Mapping[str, Any]) -> str | None:
-    """Return why ``replicas`` such pods exceed the job's ``resourceLimits``."""
+    """Return why ``replicas`` pods, each with these amounts, exceed the job's ``resourceLimits``.
+    """
     for name, said in limits.items():
         limit = quantity(said, f"resourceLimits.{name}")
         wanted = each.get(_alias(name, each), Decimal(0)) * replicas
@@ -193,7 +196,9 @@ def excess(each: Amounts, replicas: int, limits: Mapping[str, Any]) -> str | Non
 
 
 def allowed(each: Amounts, limits: Mapping[str, Any]) -> int | None:
-    """Return the number of such pods that ``resourceLimits`` allows; None if unlimited."""
+    """Return the number of pods with these amounts that ``resourceLimits`` allows; None if
+    unlimited.
+    """
     most: list[int] = []
     for name, said in limits.items():
         one = each.get(_alias(name, each), Decimal(0))

@@ -33,9 +33,10 @@ def pod_group(
     priority: str | None,
     alike: Mapping[str, Sequence[Object]],
 ) -> dict[str, Any]:
-    """Build Volcano's PodGroup for a job; ``alike`` has the pods of its smallest size, by group.
+    """Build Volcano's PodGroup for a job.
 
-    The PodGroup requests the smallest size that can run; more pods may come one by one.
+    The PodGroup requests the smallest size that can run; more pods may come one by one. ``alike``
+    has the pods of the job's smallest size, by group.
     """
     total: dict[str, Decimal] = {}
     for pods in alike.values():
@@ -110,7 +111,7 @@ class Admission:
 
 
 def fitting_first(waiting: Sequence[Object], capacity: Capacity) -> list[Object]:
-    """Order pods so that those of a group without capacity do not delay another group."""
+    """Order pods so that the pods of a group without capacity do not delay another group."""
     first, rest = list[Object](), list[Object]()
     for name in sorted({identity.group_of(pod) for pod in waiting}):
         alike = [pod for pod in waiting if identity.group_of(pod) == name]
@@ -127,8 +128,8 @@ def admitted(
     """Return the gated pods of a job that may start now.
 
     ``begun`` is the number of the job's pods that no longer have a gate. The first pods to start
-    raise this number to ``least``; later pods start in units. No pod of such a set starts unless
-    all of them find capacity.
+    raise this number to ``least``; later pods start in units. Neither the first pods nor a unit
+    start unless all their pods find capacity.
     """
     found = placed(waiting, capacity)
     fits, refusals = len(found.nodes), found.refusals or {}

@@ -1,4 +1,5 @@
-"""Names and labels that identify pods: DLRover's, and those that all tools read.
+"""Names and labels that identify pods: the ones that DLRover uses, and the ones that all tools
+read.
 
 Identity and rank differ: the id of a replica is never reused, but a rank may be.
 """
@@ -73,8 +74,9 @@ def pod_name(job: str, type: str, id: int) -> str:
 def service_name(job: str, type: str) -> str:
     """Return the headless service of a type's replicas, which is the DNS domain of their pods.
 
-    The name of a job may begin with a digit and have 63 characters; that of a service with a rank
-    at its end may not. Such names get a digest that keeps similar ones apart.
+    The name of a job may begin with a digit and have 63 characters. The name of a service with a
+    rank at its end may not. If the job's name does not fit, the service's name contains a digest,
+    which keeps similar names apart.
 
     >>> service_name("digits", "worker")
     'digits-edljob-worker'
@@ -174,13 +176,15 @@ def group_of(pod: Object) -> str:
 
 
 def job_index(pod: Object) -> tuple[str, ...]:
-    """Return the index key of a pod, its job's uid; empty if no plan scales the pod."""
+    """Return the index key of a pod: the uid of the pod's job; empty if no plan scales the pod."""
     uid = uid_of(pod)
     return (uid,) if uid and replica_of(pod) else ()
 
 
 def scaled_of(pod: Object) -> tuple[JobId, int] | None:
-    """Return job and id of a pod's replica; None unless it is Brain's and a plan scales it."""
+    """Return job and id of a pod's replica; None unless the pod is Brain's and plans scale its
+    role.
+    """
     uid, found = uid_of(pod), replica_of(pod)
     return None if uid is None or found is None else (JobId(uid), found[1])
 

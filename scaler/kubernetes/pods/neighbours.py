@@ -20,7 +20,7 @@ def neighbourly(pod: Object) -> bool:
 
 
 def averse(pod: Object) -> bool:
-    """True if a pod keeps others away from its neighbourhood."""
+    """True if a pod keeps other pods away from the nodes near it."""
     return bool(terms(pod, "podAntiAffinity"))
 
 
@@ -49,10 +49,9 @@ def matter_to(pods: Iterable[Object]) -> Callable[[Object], bool]:
 
 
 def without_others(pod: Object) -> Object:
-    """Return a pod that requires no neighbours except pods like itself, and has no spread
-    constraints.
+    """Return the pod without its requirements for neighbours, except for pods like itself.
 
-    The result ignores spread constraints, because other pods may even out a skew that this pod
+    The result also has no spread constraints, because other pods may even out a skew that this pod
     alone cannot.
     """
     affinity = pod["spec"].get("affinity") or {}
@@ -70,7 +69,9 @@ def domains_near(pod: Object, node: Object) -> dict[str, str]:
 
 
 class Neighbours:
-    """The domains that remain for a pod, by the terms of other pods and its own."""
+    """The domains that remain for a pod, by the pod's affinity terms and other pods' affinity
+    terms.
+    """
 
     def __init__(self, pod: Object, nodes: Mapping[str, Object], there: Sequence[Object]) -> None:
         self._near, self._blocked = set[Domain](), set[Domain]()

@@ -1,4 +1,6 @@
-"""Builds the order for a job's next pod: its object, the desired job, and earlier replicas."""
+"""Builds the order for a job's next pod from the job's object, the desired state, and the earlier
+replicas.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -266,8 +268,10 @@ def elastic(job: ElasticJob, house: Installation) -> bool:
 
 
 def injected(job: ElasticJob, house: Installation) -> bool:
-    """True if Brain's agent is injected into the job's containers; TensorFlow's processes form no
-    world if the operator tells them of each other.
+    """True if Brain's agent is injected into the job's containers.
+
+    It is not injected if the operator tells TensorFlow's processes of each other, because these
+    processes form no world.
     """
     wanted = annotations_of(job).get(identity.INJECT) != "off"
     return house.injection is not None and wanted and not job.configured_here

@@ -54,7 +54,7 @@ def told(labels: Mapping[str, str]) -> str:
 
 
 def usable(node: Object) -> bool:
-    """True if pods may be placed on a node, which is ready and not cordoned."""
+    """True if pods may be placed on a node: the node is ready and not cordoned."""
     if (node.get("spec") or {}).get("unschedulable"):
         return False
     conditions = (node.get("status") or {}).get("conditions") or ()

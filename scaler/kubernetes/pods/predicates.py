@@ -24,7 +24,8 @@ def may_come(pod: Object, node: Object) -> bool:
 
 
 def dislike(pod: Object, node: Object) -> str:
-    """Return why a node refuses a pod, whatever other pods it has; empty if it accepts the pod."""
+    """Return why a node refuses a pod, whatever pods run there; empty if the node accepts the pod.
+    """
     return unselected(pod, node) or repelled(pod, node)
 
 
@@ -118,7 +119,7 @@ def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 def selected(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """True if a label selector matches these labels; the selector None matches none."""
+    """True if a label selector matches these labels; a selector that is None matches no labels."""
     if selector is None:
         return False
     equal: Mapping[str, str] = selector.get("matchLabels") or {}

@@ -72,8 +72,10 @@ def address(job: str, namespace: str, task: Task) -> str:
 
 
 def service(job: str, uid: str, namespace: str, task: Task) -> dict[str, Any]:
-    """Build a rank's headless Service, which exists before its pod is ready, because servers wait
-    for it.
+    """Build a rank's headless Service.
+
+    The Service has an address even before the rank's pod is ready, because servers wait for the
+    address.
     """
     return {
         "apiVersion": "v1",

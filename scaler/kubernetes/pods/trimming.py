@@ -1,4 +1,4 @@
-"""Trims pods for stores: Brain's pods are complete, others keep only the fields that affect
+"""Trims pods for stores: Brain's pods stay complete, other pods keep only the fields that affect
 capacity.
 
 This saves memory, because most pods of a cluster are not Brain's.

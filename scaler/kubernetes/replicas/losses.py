@@ -117,7 +117,7 @@ class NodeLosses:
 
 
 def ready(node: Object) -> bool:
-    """True if a node's kubelet reports; a node without that condition counts as ready."""
+    """True if a node's kubelet reports; a node without the condition Ready counts as ready."""
     for each in (node.get("status") or {}).get("conditions") or ():
         if each.get("type") == "Ready":
             return bool(each.get("status") == "True")

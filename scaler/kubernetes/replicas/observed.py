@@ -18,7 +18,7 @@ from scaler.ports import ReplicaPhase, ReplicaSeen
 
 
 class Replicas:
-    """All replicas of jobs whose pods plans scale. Many threads may use it.
+    """All replicas of the jobs that plans scale. Many threads may use it.
 
     No request is sent to the API server while the lock is held, because the watching thread needs
     the lock, too.

@@ -193,7 +193,7 @@ class Recorder:
         return len(self._waiting) >= _WAITING
 
     def run(self, stop: threading.Event) -> None:
-        """Write until ``stop`` is set; events that wait then get one attempt."""
+        """Write until ``stop`` is set; then try once to write each event that still waits."""
         while not stop.is_set():
             with self._changed:
                 self._changed.wait_for(lambda: self._due() or stop.is_set(), 1.0)

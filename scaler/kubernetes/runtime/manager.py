@@ -156,9 +156,10 @@ class Manager:
     ) -> Controller:
         """Call ``reconcile`` with the key of every object of ``kind`` that has changed.
 
-        Call it also every ``resync_seconds``, and when another object changes that such an object
-        controls (``owns``) or that concerns such an object (``also``). If ``when`` returns False, a
-        change of the object itself is ignored, for example a change of status alone.
+        ``reconcile`` is also called every ``resync_seconds``. It is called, too, when another
+        object changes that an object of ``kind`` controls (``owns``), or that concerns an object of
+        ``kind`` (``also``). If ``when`` returns False, a change of the object itself is ignored,
+        for example a change of status alone.
         """
         queue = WorkQueue(self._clock, self._random, pauses=pauses, sight=self.metrics.queue(name))
         controller = Controller(

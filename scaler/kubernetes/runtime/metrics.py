@@ -1,6 +1,6 @@
 """Metrics of the runtime for Prometheus, under controller-runtime's and client-go's names.
 
-Dashboards and alerts for Go operators read them unchanged.
+So dashboards and alerts that were made for Go operators work without a change.
 """
 
 from urllib.parse import urlsplit

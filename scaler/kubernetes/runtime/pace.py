@@ -11,8 +11,9 @@ class Clock(Protocol):
     """A clock with monotonic time for programs and wall-clock time for people."""
 
     def elapsed(self) -> float:
-        """Return the seconds since an earlier moment. The value never decreases and includes a
-        machine's sleep.
+        """Return the seconds since a fixed moment in the past.
+
+        The value never decreases, and it includes the time for which the machine sleeps.
         """
 
     def now(self) -> datetime:

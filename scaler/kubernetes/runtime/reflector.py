@@ -39,7 +39,7 @@ class Listed(Protocol):
     def list(
         self, kind: Kind, namespace: str = "", *, limit: int, continue_: str, label_selector: str
     ) -> ListPage:
-        """List as ``Cluster.list`` does."""
+        """Return one page of objects; takes the same arguments as ``Cluster.list``."""
 
     def watch(
         self,
@@ -50,7 +50,7 @@ class Listed(Protocol):
         timeout_seconds: int,
         label_selector: str,
     ) -> WatchStream:
-        """Watch as ``Cluster.watch`` does."""
+        """Watch changes; takes the same arguments as ``Cluster.watch``."""
 
 
 class Reflector:

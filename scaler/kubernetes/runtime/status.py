@@ -37,9 +37,9 @@ def conditions(
     generation: int,
     now: datetime,
 ) -> list[dict[str, Any]]:
-    """Return the conditions after ``wanted`` were found for ``generation`` of the object.
+    """Return the conditions of an object after ``wanted`` were found for its ``generation``.
 
-    Conditions of other types stay. The transition time changes only if the status does.
+    ``known`` conditions of other types stay. The transition time changes only if the status does.
 
     >>> from datetime import UTC
     >>> ready = StatusCondition(type="Ready", status=True, reason="AllRunning")

@@ -132,7 +132,7 @@ class Store:
             return [key for key in self._objects if not namespace or key.namespace == namespace]
 
     def by(self, index: str, value: str) -> list[Object]:
-        """Return the objects that ``index`` finds under ``value``, by name."""
+        """Return the objects that ``index`` finds under ``value``, sorted by name."""
         with self._lock:
             return [self._objects[key] for key in sorted(self._found[index].get(value, ()))]
 
@@ -196,11 +196,11 @@ class Store:
         return StoreChange(key, old, obj)
 
     def learn(self, obj: Object) -> None:
-        """Store the answer to the operator's own write, if it is newer, until the watch delivers
-        it.
+        """Store the answer to the operator's own write, if newer, until the watch delivers the
+        object.
 
-        So the next reconcile finds the objects that the last one created. Deleted objects do not
-        return.
+        So the next reconcile finds the objects that the last one created. A deleted object is not
+        stored again.
         """
         key = key_of(obj)
         metadata = {name: v for name, v in obj["metadata"].items() if name != "managedFields"}

@@ -2,7 +2,7 @@
 
 job_status    an ElasticJob's status: Brain's conditions, counts of pods
 conditions    conditions that the object and the cluster imply
-plan_status   a ScalePlan's status as written, and the plan's end as an object
+plan_status   writes a ScalePlan's status, and deletes a ScalePlan that need not be kept
 progress      a ScalePlan's request, its phases, and the time of its deletion
 happenings    the Events between two statuses of a job
 """

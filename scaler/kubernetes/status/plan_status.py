@@ -52,7 +52,7 @@ class PlanStatus:
     ) -> Result:
         """Refuse a plan; if ``final`` is False, the plan may be accepted later.
 
-        ``job`` is the plan's job, with which the plan's object is deleted.
+        ``job`` is the plan's job; Kubernetes deletes the plan's object together with the job.
         """
         no = StatusCondition(
             type=PlanCondition.ACCEPTED, status=False, reason=reason, message=message

@@ -26,8 +26,8 @@ Nodes = Sequence[tuple[Mapping[str, str], Mapping[str, Decimal]]]
 def elastic_job(document: JobDocument, nodes: Nodes = ()) -> dict[str, Any]:
     """Build the ElasticJob of a document, in the form that a user writes.
 
-    ``nodes`` are those of the cluster, whose labels and resources show how an accelerator is named
-    there. A Secret has the values of the job's environment.
+    ``nodes`` are the cluster's nodes; their labels and resources show how the cluster names an
+    accelerator. A Secret has the values of the job's environment.
 
     Raises:
         BadInput: a cluster cannot run the document: no image, a value from a file of another
@@ -137,12 +137,12 @@ def _without_nothing(value: object) -> object:
 
 
 def environment_secret(job: str) -> str:
-    """Build the Secret with the values of a submitted job's environment."""
+    """Return the name of the Secret with the values of a submitted job's environment."""
     return f"{job}-environment"
 
 
 def environment_of(document: JobDocument) -> dict[str, str]:
-    """Return the values in that Secret, by name."""
+    """Return the literal values in the document's environment, by name, for the Secret."""
     return {name: value for name, value in document.environment.items() if isinstance(value, str)}
 
 

@@ -56,7 +56,7 @@ _FLAGS = frozenset(
 
 
 class LaunchKind(StrEnum):
-    """Kinds of launch: the rows of the table *What a worker process sees*."""
+    """Kinds of launch: what a container's command starts."""
 
     #: torchrun, dlrover-run, brain-run, ``python -m torch.distributed.run``.
     TORCHRUN = "torchrun"

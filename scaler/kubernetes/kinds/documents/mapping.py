@@ -3,7 +3,7 @@
 | document | ElasticJob |
 |---|---|
 | name, project | `metadata.name`, `metadata.namespace` |
-| command, image | those of the container `main`, else of the first one |
+| command, image | the fields of the container `main`, else of the first container |
 | replicas | `minReplicas`, `maxReplicas`, `unit` and `replicas` of the scaled role |
 | … if missing | `--nnodes`, `--node_unit` of the command, also in `sh -c`; else `replicas` |
 | processesPerReplica | the field, else `--nproc_per_node`, else 1 |
@@ -16,7 +16,7 @@
 | checkpoint.graceSeconds | the field, else `--shutdown-timeout`, else the pod's grace less 25 s |
 | directory | `workingDir` of the container; not converted back from an ElasticJob |
 | environment | not converted; values of a document go into a Secret of the job |
-| … `fromSecret` | a `secretKeyRef` of the container; `fromFile` is refused |
+| environment `fromSecret` | a `secretKeyRef` of the container; `fromFile` is refused |
 | preemptible | refused in a document, because an ElasticJob has no such field |
 | all others | the fields of the same name |
 """
@@ -297,9 +297,7 @@ def _same(fields: msgspec.Struct | None, kind: type[Any]) -> Any:
 
 
 def unserved(job: ElasticJob, brain: str) -> tuple[str, ...]:
-    """Return the requests of a spec that have no effect, for the condition Honoured.
-
-    Each request gets one sentence.
+    """Return a sentence for each request of a spec that has no effect, for the condition Honoured.
 
     ``brain`` is the address of the installation's own Brain.
     """

@@ -66,9 +66,9 @@ def reserved(template: Mapping[str, Any] | None) -> Resources:
 def pod_requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
     """Return how much of each resource a pod of this spec reserves, as kube-scheduler counts it.
 
-    The amount is the sum of its containers and sidecars, or the amount that its start needs if that
-    is larger, plus the overhead of its runtime class. ``resources`` of the whole pod takes
-    precedence.
+    The amount is the sum over the pod's containers and sidecars, or the amount that the pod needs
+    at its start, whichever is larger. The overhead of the pod's runtime class is added.
+    ``resources`` of the whole pod takes precedence.
 
     Raises:
         BadInput: an amount is no quantity.
@@ -89,7 +89,7 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
 def requests_of(container: Mapping[str, Any]) -> Mapping[str, object]:
     """Return the requests of a container or pod.
 
-    If there is a limit without a request, the limit is the request, as in the API server.
+    If there is a limit without a request, the limit counts as the request, as the API server does.
     """
     given = container.get("resources") or {}
     return {**(given.get("limits") or {}), **(given.get("requests") or {})}

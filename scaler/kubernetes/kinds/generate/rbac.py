@@ -23,7 +23,10 @@ def rules(rights: Iterable[Right], *scopes: Scope) -> list[dict[str, list[str]]]
 
 
 def cluster_wide() -> list[dict[str, Any]]:
-    """Let the operator serve every namespace, and write leases in its own."""
+    """Return the roles and bindings with which the operator may serve every namespace.
+
+    The operator may write leases only in the namespace in which it runs.
+    """
     return [
         _role("ClusterRole", "brain-scaler", rules(RIGHTS, Scope.JOBS, Scope.CLUSTER)),
         _binding("ClusterRoleBinding", "brain-scaler", "ClusterRole"),
@@ -33,7 +36,10 @@ def cluster_wide() -> list[dict[str, Any]]:
 
 
 def in_namespace() -> list[dict[str, Any]]:
-    """Let the operator serve the namespace to which these objects are applied."""
+    """Return the role and binding with which the operator may serve one namespace.
+
+    The namespace is the one to which these objects are applied.
+    """
     return [
         _role("Role", "brain-scaler-jobs", rules(RIGHTS, Scope.JOBS)),
         _binding("RoleBinding", "brain-scaler-jobs", "Role"),
@@ -41,8 +47,8 @@ def in_namespace() -> list[dict[str, Any]]:
 
 
 def in_own() -> list[dict[str, Any]]:
-    """Return the objects that an operator with listed namespaces needs in addition to
-    ``in_namespace``.
+    """Return the objects that an operator with listed namespaces needs in addition to the objects
+    of ``in_namespace``.
     """
     return [
         _role("Role", "brain-scaler", rules(RIGHTS, Scope.OWN)),

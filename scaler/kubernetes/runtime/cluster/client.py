@@ -63,7 +63,7 @@ class Cluster:
         return self._transport.host
 
     def close(self) -> None:
-        """End waiting repetitions and idle connections."""
+        """Cancel waiting retries, and close idle connections."""
         self._closed.set()
         self._transport.close()
 
@@ -228,8 +228,8 @@ class Cluster:
     ) -> dict[str, Any]:
         """Set the fields of ``obj`` by server-side apply; creates a missing object.
 
-        ``owner`` is the field manager: the server removes fields that it applied before and leaves
-        out now.
+        ``owner`` is the field manager: the server removes fields that ``owner`` applied before and
+        leaves out now.
         """
         metadata = obj["metadata"]
         query = {"fieldManager": owner, "force": "true" if force else "false"} | _dry(dry_run)

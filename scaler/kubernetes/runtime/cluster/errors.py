@@ -138,7 +138,7 @@ _STATUS = msgspec.json.Decoder(Status)
 
 def denial(message: str) -> str | None:
     """Return the policy or webhook that denies an object, and the reason, from the API server's
-    message; None if none does.
+    message; None if the message is no denial.
 
     >>> denial('admission webhook "gpu.example.com" denied the request: name a team (400)')
     'webhook "gpu.example.com" denies it: name a team (400)'

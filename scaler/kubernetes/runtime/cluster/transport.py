@@ -48,13 +48,16 @@ class Stream(Protocol):
         """Return the rest of the answer, if the answer turns out to be no stream."""
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield pieces until the server ends the stream; raises Unreachable if it is cut."""
+        """Yield pieces until the server ends the stream; raises Unreachable if the stream is cut.
+        """
 
     def interrupt(self) -> None:
-        """Wake the reading thread, which sees the end; another thread may call this."""
+        """Wake the reading thread, for which the stream then ends; another thread may call this."""
 
     def close(self) -> None:
-        """Release the connection; the reading thread calls this, finished or not."""
+        """Release the connection; the reading thread calls this, even if the answer is not
+        complete.
+        """
 
 
 class Transport(Protocol):
