@@ -55,7 +55,7 @@ V1 = "/api/v1"
 
 
 def submit(document: Mapping[str, Any], *, pool: str = "", dry_run: bool = False) -> Call[JobView]:
-    """Start a job from its document, in the named pool, else in the only pool."""
+    """Start a job from its document, in the named pool; if no pool is named, in the only pool."""
     call: Call[JobView] = _post("/jobs", document, JobView, dry_run=dry_run)
     query = {**call.query, **({"pool": pool} if pool else {})}
     # The answer takes longer, because a cluster may be asked.
@@ -88,8 +88,8 @@ def estimate(
 
 
 def savings(*, since: datetime | None = None, until: datetime | None = None) -> Call[Savings]:
-    """Read how many accelerator-hours Brain's plans saved between two instants; without them, in
-    the last 24 hours.
+    """Read how many accelerator-hours Brain's plans saved between two instants; by default, in the
+    last 24 hours.
     """
     span = {"since": since, "until": until}
     given = {name: instant.isoformat() for name, instant in span.items() if instant}
@@ -106,8 +106,8 @@ def jobs(
     *, page_token: str = "", filter: str = "", page_size: int = 100, sort: str = ""
 ) -> Call[Page[JobView]]:
     """Read one page of the list of jobs, newest first. ``filter`` (``state:Running owner:me``) and
-    ``sort`` (``-created_at``) are written as in ``brain jobs``; ``page_token`` is from the page
-    before.
+    ``sort`` (``-created_at``) have the same form as in ``brain jobs``; ``page_token`` comes from
+    the previous page.
     """
     query = {"page_size": str(page_size), "page_token": page_token, "filter": filter, "sort": sort}
     return _get("/jobs", Page[JobView], **query)
@@ -136,7 +136,7 @@ def resume(job: str, *, dry_run: bool = False) -> Call[JobView]:
 def change_jobs(
     verb: str, jobs: Sequence[str] = (), *, filter: str = "", dry_run: bool = False
 ) -> Call[Page[JobOutcome]]:
-    """Cancel, suspend or resume (``verb``) each of several jobs, or each that a filter matches."""
+    """Cancel, suspend or resume (``verb``) the given jobs, or all jobs that a filter matches."""
     wanted = JobsRequest(jobs=tuple(jobs), filter=filter)
     call: Call[Page[JobOutcome]] = _post(f"/jobs:{verb}", wanted, Page[JobOutcome], dry_run=dry_run)
     return call
@@ -153,8 +153,8 @@ def plans_of(job: str) -> Call[Page[PlanView]]:
 
 
 def resize(job: str, request: ResizeRequest, *, dry_run: bool = False) -> Call[PlanView]:
-    """Request a number of replicas. Brain accepts the number, reduces it to one that fits, or
-    refuses.
+    """Request a number of replicas. Brain accepts the number, reduces it to a number that fits, or
+    refuses the request.
     """
     return _post(f"/jobs/{job}/plans", request, PlanView, dry_run=dry_run)
 
@@ -167,7 +167,9 @@ def edit(job: str, wanted: JobEdit, *, dry_run: bool = False) -> Call[PlanView]:
 def plans(
     *, page_token: str = "", filter: str = "", page_size: int = 100, sort: str = ""
 ) -> Call[Page[PlanView]]:
-    """Read one page of the plans of all jobs, newest first; ``filter`` is as in ``brain plans``."""
+    """Read one page of the plans of all jobs, newest first; ``filter`` selects plans, for example
+    ``state:Proposed``.
+    """
     query = {"page_size": str(page_size), "page_token": page_token, "filter": filter, "sort": sort}
     return _get("/plans", Page[PlanView], **query)
 
@@ -191,7 +193,7 @@ def reject(
 def rollback(
     job: str, generation: int, decision: PlanDecision, *, dry_run: bool = False
 ) -> Call[PlanView]:
-    """Create a plan that returns the job to its size before an applied plan."""
+    """Create a plan that undoes an applied plan: the job returns to the size that it had before."""
     return _post(f"/plans/{job}/{generation}:rollback", decision, PlanView, dry_run=dry_run)
 
 
@@ -201,7 +203,7 @@ def pool(name: str) -> Call[PoolView]:
 
 
 def policies() -> Call[Page[StoredPolicy]]:
-    """Read the policies of all pools that have one."""
+    """Read the policies of all pools; pools without a policy are left out."""
     return _get("/policies", Page[StoredPolicy])
 
 
@@ -271,11 +273,11 @@ def logs(
     previous: bool = False,
     follow: bool = False,
 ) -> Call[bytes]:
-    """Read the output of the workers, as lines of text; with ``follow``, use the client's
-    ``lines``.
+    """Read the output of the workers, as lines of text. With ``follow``, pass this call to the
+    client's method ``lines``.
 
-    ``rank`` selects the replica that has the rank in the present world; with ``previous``, the
-    replica that had it before.
+    ``rank`` selects the replica that has this rank in the present world; with ``previous``, the
+    replica that had the rank before.
     """
     given = {"replica": replica, "rank": rank}
     query = {name: str(number) for name, number in given.items() if number is not None}
@@ -289,8 +291,8 @@ def job_events(job: str, *, after: int = 0) -> Call[Page[Event]]:
 
 
 def events(*, after: int | None = None) -> Call[bytes]:
-    """Read events as a stream of server-sent events; use the client's ``lines``. With ``after``,
-    the stream has only events with a higher id.
+    """Read events as a stream of server-sent events; pass this call to the client's method
+    ``lines``. With ``after``, the stream has only events with a higher id.
     """
     headers = {} if after is None else {"Last-Event-ID": str(after)}
     return Call(method="GET", path=f"{V1}/events", reads=bytes, headers=headers)
@@ -299,8 +301,10 @@ def events(*, after: int | None = None) -> Call[bytes]:
 def world(
     job: str, *, etag: str | None = None, wait_seconds: float = 0
 ) -> Call[DesiredWorld | None]:
-    """Read the world that Brain wants for a job. If ``etag`` is given, wait up to ``wait_seconds``
-    for a change of the world, and return None if there was none.
+    """Read the world that Brain wants for a job.
+
+    If ``etag`` is given, wait up to ``wait_seconds`` for a change of the world, and return None if
+    the world did not change.
     """
     return _poll(f"/jobs/{job}/world", DesiredWorld | None, etag, wait_seconds)
 
@@ -390,7 +394,7 @@ def freezes() -> Call[Page[Freeze]]:
 
 
 def freeze(scope: FreezeScope, target: str, *, why: str) -> Call[Page[Freeze]]:
-    """Stop Brain from applying plans: of one job, of a project, or of all jobs."""
+    """Stop Brain from applying the plans of one job, of a project, or of all jobs."""
     return _post("/freeze", {"scope": scope, "target": target, "why": why}, Page[Freeze])
 
 

@@ -66,7 +66,9 @@ class Call(Generic[T]):
     timeout_seconds: float = 10.0
 
     def read(self, answer: RawAnswer) -> T:
-        """Decode an answer into the operation's type, or raise the error that it describes."""
+        """Decode an answer into the type that the operation returns; raise the error that a failure
+        describes.
+        """
         if answer.status >= 400:
             raise problem(answer)
         if self.reads is type(None):
@@ -79,7 +81,7 @@ class Call(Generic[T]):
 
 
 def problem(answer: RawAnswer) -> errors.BrainError:
-    """Translate a problem+json answer into its error."""
+    """Return the error that a problem+json answer describes."""
     try:
         said = wire.decode(answer.body, Problem)
     except errors.BadInput:
@@ -91,7 +93,9 @@ def problem(answer: RawAnswer) -> errors.BrainError:
 
 
 def error_of(kind: str, detail: str, field: str | None = None) -> errors.BrainError:
-    """Return the error of a named class; an unknown class becomes a ``BrainError``."""
+    """Return an error of the class with this name; if the class is unknown, return a
+    ``BrainError``.
+    """
     found = _BY_TYPE.get(kind, errors.BrainError)
     return found(detail, field=field) if issubclass(found, errors.BadInput) else found(detail)
 
@@ -158,7 +162,7 @@ class BrainClient:
 
 
 class AsyncBrainClient:
-    """The client for programs that use asyncio; it has the methods of ``BrainClient``."""
+    """The client for programs that use asyncio; it has the same methods as ``BrainClient``."""
 
     def __init__(
         self, url: str, token: str = "", transport: httpx2.AsyncBaseTransport | None = None

@@ -1,14 +1,14 @@
-"""Senders' clocks: the conversion of times on a wrong clock to the service's time.
+"""Converts times on senders' clocks, which may be wrong, to the service's time.
 
-A batch contains the time at which it was sent. Its *offset* is the service's clock at arrival minus
-this time. The offset is the sum of the sender's clock error and the batch's latency, which cannot
-be separated. So each source has its own offset, which begins at zero and changes only if a batch's
-offset differs from it by more than ``TOLERANCE``. Latency and jitter are smaller and do not change
-it.
+A batch contains the time at which it was sent. The batch's *offset* is the service's clock at
+arrival minus the time of sending. The offset is the sum of the sender's clock error and the batch's
+latency, which cannot be separated. So each source has its own offset, which begins at zero and
+changes only if a batch's offset differs from it by more than ``TOLERANCE``. Latency and jitter are
+smaller than this tolerance and do not change the offset.
 
-The service times of a source increase like its own time stamps. If an offset falls (a clock was set
-forward, or a batch was much delayed), a sample that would sort before the newest time of its source
-gets a time one microsecond after it.
+The service times of a source increase like its own time stamps. An offset can fall, because a clock
+was set forward or a batch was much delayed. Then a sample that would sort before the newest time of
+its source gets a time one microsecond after this newest time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,7 +43,7 @@ def at_microseconds(count: int) -> datetime:
 
 
 def beyond_latency(seconds: float) -> float:
-    """Return an offset if it is larger than latency explains, else 0."""
+    """Return an offset if it is too large to be explained by latency, else 0."""
     return seconds if abs(seconds) > TOLERANCE.total_seconds() else 0.0
 
 
@@ -52,8 +52,9 @@ def corrected(
 ) -> tuple[Mapping[int, int], SourceClock]:
     """Return the service time of each stamp of a source, and the source's clock after them.
 
-    All times are in microseconds. ``offset`` is the measured offset of the batch. Stamps that are
-    not newer than the source's earlier ones get the earlier offset, and change nothing.
+    All times are in microseconds. ``offset`` is the measured offset of the batch. A stamp that is
+    not newer than the source's earlier stamps gets the earlier offset, and does not change the
+    clock.
 
     >>> slow = 600_000_000
     >>> instants, clock = corrected(SourceClock(), [0], slow)

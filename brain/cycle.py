@@ -12,9 +12,9 @@ job separately.
 because a coordinator reads the desired world that follows from the plans (``lifecycle.wish``).
 
 Admission is one transaction, each job has another, and a round has one more. Short transactions do
-not delay ingest. The failure of one job undoes nothing of the others, whether another Brain stored
-a plan first (``Conflict``) or the job's telemetry triggers a bug. Calling ``turn`` again, at any
-time and from any number of Brains, is safe.
+not delay ingest. If one job fails, nothing that was stored for the other jobs is undone. A job
+fails if another Brain stored a plan first (``Conflict``), or if the job's telemetry triggers a bug.
+Calling ``turn`` again, at any time and from any number of Brains, is safe.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,9 @@ class Turn:
     bugs: tuple[Exception, ...] = ()
 
     def checked(self) -> "Turn":
-        """Return this turn, or raise its first bug: simulations, replays and tests stop at bugs."""
+        """Return this turn, or raise its first bug, because simulations, replays and tests stop at
+        bugs.
+        """
         for bug in (*self.undecided.values(), *self.bugs):
             raise bug
         return self
@@ -155,8 +157,9 @@ def turn(
 def admit(
     stores: Stores, memo: Memo, made: _Made, settings: Settings, now: datetime
 ) -> tuple[JobId, ...]:
-    """Start the queued jobs that fit; start none if another writer changed one of them in the
-    meantime.
+    """Start the queued jobs that fit into the pool.
+
+    Start none of them if another writer changed one of these jobs in the meantime.
     """
     if not memo.queued():
         return ()
@@ -358,7 +361,9 @@ def verify(
     settings: Settings,
     now: datetime,
 ) -> None:
-    """Compare an applied plan's promise with its world's throughput, once that is known."""
+    """Compare an applied plan's promise with its world's throughput, once the
+    throughput is known.
+    """
     waited = (now - plan.updated_at).total_seconds()
     if plan.target.replicas > plan.current.replicas:
         found = distribution(tx, job, sight, now)

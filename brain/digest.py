@@ -3,9 +3,10 @@
     requested = amount × hours of replicas in the week
     wasted = max(0, requested - recommended)
 
-Amounts are the job's last or present ones. Use and advice of a replica are those of its role over
-the job's most recent days (``estimates.advised``), so a job that spans weeks has the same use in
-each week. Amounts that are not reserved count neither as requested nor as wasted.
+The digest uses the job's present amounts, or its last amounts if it ended. The use and the advice
+of a replica are computed for its role from the job's most recent days (``estimates.advised``), so a
+job that spans weeks has the same use in each week. Amounts that are not reserved count neither as
+requested nor as wasted.
 """
 
 import re
@@ -32,7 +33,8 @@ _UNITS = {"cpu": ("core-h", 1000.0), "memory": ("GiB-h", 2.0**30), "accelerator"
 
 
 def week_of(named: str, now: datetime) -> tuple[str, datetime, datetime]:
-    """Return the name, beginning and end of an ISO week, UTC; of the present week if none is named.
+    """Return the name, beginning and end of an ISO week in UTC; without a name, of the present
+    week.
 
     Raises:
         BadInput: there is no such week, or it has not begun.
@@ -58,7 +60,8 @@ def week_of(named: str, now: datetime) -> tuple[str, datetime, datetime]:
 
 
 def digest(tx: Transaction, owner: str, week: str, settings: Settings, now: datetime) -> Digest:
-    """Return the digest of an owner's week; empty if no job of the owner held a replica in it.
+    """Return the digest of an owner's week; empty if no job of the owner had a replica in that
+    week.
 
     Raises:
         BadInput: there is no such week, or it has not begun.

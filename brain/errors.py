@@ -18,7 +18,7 @@
     │   ├── NameTaken           the name belongs to an unfinished job of the project
     │   ├── VersionMismatch     the edited version is no longer current
     │   └── KeyReused           an idempotency key was sent with another body
-    ├── NotAllowed              signed in, without the role
+    ├── NotAllowed              the caller is signed in, but lacks the required role
     ├── NotSignedIn             no valid token
     ├── Overloaded              try again after a while
     │   └── TooSlow             a request that did not arrive in time
@@ -48,7 +48,9 @@ class BadInput(BrainError):
 
 
 class UnknownField(BadInput):
-    """A document names a field that does not exist; the message names the nearest one."""
+    """A document names a field that does not exist; the message names the most
+    similar known field.
+    """
 
 
 class ImpossibleBounds(BadInput):
@@ -80,7 +82,7 @@ class UnknownPlan(NotFound):
 
 
 class UnknownReplica(NotFound):
-    """The job never had a replica of this id; the message names those that it had."""
+    """The job never had a replica with this id; the message names the replicas that it had."""
 
 
 class UnknownNode(NotFound):
@@ -96,15 +98,19 @@ class Conflict(BrainError):
 
 
 class IllegalTransition(Conflict):
-    """A job or plan cannot move from its state to the requested one."""
+    """A job or plan cannot move from its state to the requested state."""
 
 
 class StalePlan(Conflict):
-    """A plan of this generation or a later one is already stored; propose the next one."""
+    """A plan of this generation or a later one is already stored; propose a plan of the next
+    generation.
+    """
 
 
 class NameTaken(Conflict):
-    """Another unfinished job of the project has this name; rename this job or cancel that one."""
+    """Another unfinished job of the project has this name; rename this job or cancel
+    the other job.
+    """
 
 
 class VersionMismatch(Conflict):
@@ -116,11 +122,13 @@ class KeyReused(BrainError):
 
 
 class NotSignedIn(BrainError):
-    """No token, or one that is unknown, expired or revoked; sign in, or create another token."""
+    """The request has no token, or its token is unknown, expired or revoked; sign in, or create
+    another token.
+    """
 
 
 class NotAllowed(BrainError):
-    """The token's role does not allow this; the message names a role that does."""
+    """The token's role does not allow this request; the message names a role that allows it."""
 
 
 class Overloaded(BrainError):
@@ -151,13 +159,15 @@ class Unavailable(BrainError):
 
 
 class SchemaTooNew(Unavailable):
-    """The database was written by a newer Brain; run that version, or restore the copy that it
-    made.
+    """The database was written by a newer Brain; run that version, or restore the copy that that
+    version made before it migrated the database.
     """
 
 
 class Undetermined(BrainError):
-    """The model lacks the measurements for an answer; make those that the message names."""
+    """The model lacks measurements that an answer needs; make the measurements that the message
+    names.
+    """
 
     def __init__(self, detail: str, *, code: str = "undetermined") -> None:
         super().__init__(detail)

@@ -1,4 +1,4 @@
-"""Optional parts of the installation: the missing ones, and how to get them.
+"""Optional parts of the installation: which parts are missing, and how to install them.
 
 The module imports only the standard library, because it has to work without anything else.
 """
@@ -19,11 +19,10 @@ def install(*extras: str) -> str:
 
 
 def expect(program: str, *extras: str) -> None:
-    """Raise for a program whose optional distributions are missing.
+    """Check that the optional distributions which a program needs are installed.
 
     Raises:
-        Unavailable: a distribution of these extras is not installed; the message has the command to
-            install it.
+        Unavailable: a needed distribution is missing; the message has the command that installs it.
     """
     lacking = [extra for extra in extras if any(_missing(extra))]
     if lacking:

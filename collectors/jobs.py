@@ -1,4 +1,5 @@
-"""Reads the files that scaler and agents write, to find the jobs that have agents on this machine.
+"""Reads the files that scaler and agents write, to find the jobs that have agents on this
+machine.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""``python -m brain.api``: the OpenAPI document, on standard output."""
+"""``python -m brain.api`` prints the OpenAPI document to standard output."""
 
 import sys
 from datetime import UTC, datetime

@@ -1,4 +1,6 @@
-"""Requests that change something: dry runs, If-Match, and one execution per Idempotency-Key."""
+"""Performs requests that change something, with dry runs, ``If-Match``, and one execution per
+``Idempotency-Key``.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,17 +76,17 @@ class Acting:
         raise AssertionError("unreachable")
 
     def remembered(self) -> Response | None:
-        """Return the stored answer to an earlier request with this idempotency key; None if there
-        is none.
+        """Return the stored answer to an earlier request with this idempotency key; None if no
+        answer is stored.
         """
         with self.here.stores.transaction(read_only=True) as tx:
             return self._remembered(tx, secret=False)
 
     def check_version(self, version: int, seen: int | None = None) -> None:
-        """Refuse to act on an object that changed since ``If-Match`` or ``seen`` was read.
+        """Refuse to act on an object whose version differs from ``If-Match`` or from ``seen``.
 
         Raises:
-            VersionMismatch: the object changed.
+            VersionMismatch: the object changed after the client read it.
         """
         wanted = [self.expected.strip('W/"')] if self.expected not in (None, "*") else []
         wanted += [] if seen is None else [str(seen)]

@@ -1,4 +1,4 @@
-"""The application, which combines routes, problem documents and the outermost layer."""
+"""Builds the application from routes, error handlers and the outermost middleware."""
 
 import asyncio
 import logging
@@ -84,10 +84,10 @@ def create_app(
 ) -> FastAPI:
     """Return the service's app, which uses ``stores``.
 
-    ``wake`` makes the next tick start immediately; ``measured`` tells the tick for which jobs
-    samples were stored. The app shares ``bell``, ``metrics`` and ``condition`` with the tick, and
-    creates those that are None. ``submitters`` becomes the field of this name in ``Health``.
-    ``provider`` gets the spans of requests and of their transactions.
+    The app calls ``wake`` to start the next tick immediately, and ``measured`` to tell the tick
+    which jobs have new samples. The app shares ``bell``, ``metrics`` and ``condition`` with the
+    tick, and creates those that are None. ``submitters`` becomes the field of this name in
+    ``Health``. ``provider`` receives the spans of requests and of their transactions.
     """
     metrics, bell, sparklines = metrics or Metrics(), bell or Bell(), Sparklines()
     condition = condition or ServiceCondition(metrics)

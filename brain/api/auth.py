@@ -129,8 +129,9 @@ def mint(
     job: JobId | None = None,
     secret: str | None = None,
 ) -> tuple[Token, str]:
-    """Return a new token in its stored form, with its secret. The token expires after ``days``, if
-    given.
+    """Create a token; return the token as the stores keep it, and its secret.
+
+    The token expires after ``days``; it never expires if ``days`` is None.
     """
     secret = secret or new_secret()
     token = Token(
@@ -146,18 +147,20 @@ def mint(
 
 
 def secret_in(request: Request) -> str | None:
-    """Return a request's bearer token, else its session cookie; None if it has neither."""
+    """Return a request's bearer token; without one, its session cookie; None if the request has
+    neither.
+    """
     return bearer_in(request.headers.get("authorization", "")) or request.cookies.get(COOKIE)
 
 
 def check_same_origin(request: Request) -> None:
-    """Raise if a changing request is authenticated by a session cookie and was not sent by one of
-    Brain's pages.
+    """Refuse a state-changing request that a session cookie authenticates, unless one of Brain's
+    pages sent it.
 
     ``check_names`` has already refused an ``Origin`` of another page.
 
     Raises:
-        NotAllowed: there is neither an ``Origin`` nor ``Sec-Fetch-Site: same-origin``.
+        NotAllowed: the request has neither an ``Origin`` nor ``Sec-Fetch-Site: same-origin``.
     """
     known = request.headers.get("origin") or (
         request.headers.get("sec-fetch-site", "").lower() == "same-origin"
@@ -170,13 +173,15 @@ def check_same_origin(request: Request) -> None:
 
 
 def bearer_in(authorization: str) -> str:
-    """Return the bearer token of an ``Authorization`` header; an empty string if it has none."""
+    """Return the bearer token of an ``Authorization`` header; an empty string if the header has no
+    bearer token.
+    """
     scheme, _, credentials = authorization.partition(" ")
     return credentials.strip() if scheme.lower() == "bearer" else ""
 
 
 def sign_in(stores: Stores, secret: str | None, now: datetime) -> Token:
-    """Return the token of a secret, and record its use.
+    """Return the token of a secret, and record that the token was used.
 
     Raises:
         NotSignedIn: the secret is missing, unknown, revoked or expired, or its job has ended.
@@ -188,12 +193,12 @@ def sign_in(stores: Stores, secret: str | None, now: datetime) -> Token:
 
 
 def principal_of(token: Token) -> Principal:
-    """Return the person or agent that a token stands for, with its role and job."""
+    """Return the principal whom a token represents, with the token's role and job."""
     return Principal(name=token.name, role=token.role, job=token.job)
 
 
 def check(stores: Stores, hashed: str, now: datetime) -> Token:
-    """Return the valid token whose secret has this hash; errors as in ``sign_in``."""
+    """Return the valid token whose secret has this hash; raise ``NotSignedIn`` if there is none."""
     if not hashed:
         raise NotSignedIn(
             "this request needs a token; send `Authorization: Bearer brn_…` or sign in"
@@ -215,14 +220,15 @@ def check(stores: Stores, hashed: str, now: datetime) -> Token:
 
 
 def is_use_due(token: Token, now: datetime) -> bool:
-    """True if the token's last stored use is old enough that a use at ``now`` must be stored."""
+    """True if a use at ``now`` must be stored, because the last stored use is too long ago."""
     return token.last_used_at is None or now - token.last_used_at > _USED_PRECISION
 
 
 class SignIns:
-    """A cache of tokens, each as it was when a request signed in with it.
+    """A cache of tokens; each token is kept as it was when a request signed in with it.
 
-    ``TelemetryWriter`` checks if a token was revoked after that. Safe to use from any thread.
+    ``TelemetryWriter`` checks whether a cached token was revoked later. Any thread may use this
+    cache.
     """
 
     def __init__(self) -> None:
@@ -277,7 +283,7 @@ def sign_in_code(name: str) -> str:
 
 
 def name_in(code: str) -> str:
-    """Return the person's name in a sign-in code; ``browser`` if the code contains none."""
+    """Return the person's name in a sign-in code; ``browser`` if the code contains no name."""
     return code.partition(".")[2] or "browser"
 
 
@@ -297,7 +303,7 @@ def check_route(principal: Principal, route: str) -> None:
 
 
 def check_job(principal: Principal, job: Job, *, acting: bool) -> None:
-    """Raise for an agent of another job, and for a submitter who acts on another person's job.
+    """Refuse an agent that acts on another job, and a submitter who acts on another person's job.
 
     Raises:
         NotAllowed: the message names the required permission.

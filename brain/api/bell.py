@@ -70,8 +70,8 @@ class Bell:
 
     @contextmanager
     def listening(self, *, samples: bool = False) -> Iterator[asyncio.Event]:
-        """Within the block, each ring sets the event; rings for new samples do so only with
-        ``samples``.
+        """Within the block, each ring sets the event; a ring for new samples sets it only if
+        ``samples`` is True.
         """
         heard, more = asyncio.Event(), [self._measuring] if samples else []
         with self._heard_by(heard.set, self._listeners, *more):

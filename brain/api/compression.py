@@ -42,7 +42,8 @@ _WELL: Mapping[str, Callable[[bytes], bytes]] = {
 
 
 def encoding_for(accepted: str, known: tuple[str, ...] = tuple(_QUICKLY)) -> str | None:
-    """Return the encoding to use for an ``Accept-Encoding`` header; None if none is accepted.
+    """Return the encoding to use for an ``Accept-Encoding`` header; None if the client accepts no
+    supported encoding.
 
     >>> encoding_for("gzip, deflate, br, zstd")
     'zstd'
@@ -64,7 +65,7 @@ def is_text_file(name: str) -> bool:
 
 @lru_cache(maxsize=128)
 def compressed_well(data: bytes, encoding: str) -> bytes:
-    """Return a file's content in an encoding, at a high compression level; the result is cached."""
+    """Return a file's content, compressed at a high level in an encoding; the result is cached."""
     return _WELL[encoding](data)
 
 
@@ -88,7 +89,9 @@ class GzipStream:
         return _deflated(chunk)
 
     def count(self, chunk: bytes) -> None:
-        """Add a sent chunk of ``repeated`` to the stream's checksum and length."""
+        """Add a chunk to the stream's checksum and length, after ``repeated`` compressed it and it
+        was sent.
+        """
         self._checksum = zlib.crc32(chunk, self._checksum)
         self._length += len(chunk)
 

@@ -102,8 +102,9 @@ async def principal_of(request: Request, here: Here) -> Principal:
     """Authenticate the request, count it, and check that its role may use the route.
 
     Raises:
-        NotSignedIn, NotAllowed: as in ``auth``.
-        Overloaded: the requests with this token exceed its rate.
+        NotSignedIn: the token is missing, unknown, revoked or expired, or its job has ended.
+        NotAllowed: the role may not use the route, or a foreign page may have sent the request.
+        Overloaded: this token has used up its request rate.
     """
     secret, route = auth.secret_in(request), route_of(request)
     key = auth.sha256(secret or "")
@@ -123,12 +124,12 @@ async def principal_of(request: Request, here: Here) -> Principal:
 
 
 def route_of(request: Request) -> str:
-    """Return the method and path of the route, as in ``auth.ACCESS``."""
+    """Return the method and path of the route, such as ``GET /api/v1/jobs/{job}``."""
     return f"{request.method} {request.scope['route'].path}"
 
 
 def address_of(request: Request) -> str:
-    """Return the client's address or network, for which requests are counted.
+    """Return the client address or network under which the service counts a request.
 
     Behind a trusted proxy, the client's address is the one that the proxy reports.
     """
@@ -183,8 +184,8 @@ class TokenMonitor:
     def is_behind(self) -> bool:
         """True if ``ended`` must be called before more data is sent; use only on the event loop.
 
-        Some time before a check is due, a check of all tokens starts in the background, so that
-        long answers rarely wait for one.
+        Some time before a check is due, this method starts a check of all tokens in the background,
+        so that long answers rarely wait for a check.
         """
         watch, id, (count, at) = self._here.watch, self._token.id, self._looked
         age, seconds = self._here.monotonic() - at, self._here.settings.heartbeat_seconds
@@ -238,7 +239,7 @@ class JobRequest:
     project: str
 
     def job(self, tx: Transaction, *, acting: bool = False) -> Job:
-        """Return the job of the path.
+        """Return the job that the path names.
 
         Raises:
             UnknownJob: no job has this id or name.
@@ -265,13 +266,13 @@ class JobRequest:
         )
 
     def read(self, act: Callable[[Transaction, Job], object], *, status: int = 200) -> Response:
-        """Answer with the result of ``act`` on the job, in a read-only transaction."""
+        """Call ``act`` with the job in a read-only transaction, and respond with the result."""
         with self.here.stores.transaction(read_only=True) as tx:
             return answer(act(tx, self.job(tx)), status=status)
 
 
 async def asking(here: Here, who: Who, job: str, project: Project = "default") -> JobRequest:
-    """Return the job of the path, with the principal of the request."""
+    """Return the request's job, as named in the path, together with the request's principal."""
     return JobRequest(here, who, job, project)
 
 
@@ -291,7 +292,7 @@ async def body_of(request: Request, here: Here, who: Who) -> AsyncIterator[bytes
 
 
 async def open_body_of(request: Request, here: Here) -> bytes:
-    """Return the body of a request that needs no token; errors as in ``body_of``."""
+    """Return the body of a request that needs no token; raise the same errors as ``body_of``."""
     here.rates.open(address_of(request), now=here.monotonic())
     return await read_body(here, *_sent(request), "open_body_bytes", lambda count: None)
 
@@ -309,11 +310,10 @@ async def read_body(
     *,
     whole: bool = False,
 ) -> bytes:
-    """Read a body of at most as many bytes as the setting ``limit`` allows; errors as in
-    ``body_of``.
+    """Read a body of at most as many bytes as the setting named ``limit`` allows.
 
-    ``declared`` is the length in the request's head. A ``whole`` body has arrived already and needs
-    no timer.
+    ``declared`` is the ``Content-Length`` of the request. If ``whole`` is True, the body has
+    already arrived and needs no timeout. Raises the same errors as ``body_of``.
     """
     most: int = getattr(here.settings, limit)
     limits.check_length(int(declared) if declared.isdecimal() else 0, limit, most)
@@ -349,7 +349,7 @@ OpenBody = Annotated[bytes, Depends(open_body_of)]
 
 
 def note_lost(here: Context, lost: Unavailable, request_id: str) -> None:
-    """Mark the stores as lost in the service's health until a write succeeds again."""
+    """Report in the service's health that the stores are lost, until a write succeeds again."""
     if not here.condition.is_degraded("database"):
         _log.warning("%s", lost.in_full, extra={"request_id": request_id})
     here.condition.worsen("database", f"Brain cannot accept samples now: {lost}")
@@ -373,11 +373,13 @@ def json_body(body: bytes) -> object:
 
 
 def asked(body: bytes, kind: type[T], who: Principal | None = None) -> T:
-    """Return the body as a ``kind``. Unknown fields from a scaler are ignored, because the scaler
-    may be newer.
+    """Parse the body as a value of type ``kind``.
+
+    Unknown fields from a scaler are ignored, because the scaler may be newer than the service.
 
     Raises:
-        UnknownField: another client sent an unknown field; the message names the nearest known one.
+        UnknownField: a client other than a scaler sent an unknown field; the message names the most
+            similar known field.
         BadInput: the body is not JSON, or a field is missing or of another type.
     """
     lenient = who is not None and who.role is Role.SCALER

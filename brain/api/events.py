@@ -154,7 +154,9 @@ class Feed:
 
     @property
     def told(self) -> int:
-        """Return the number of the newest frame without an event id; 0 if there was none."""
+        """Return the number of the newest frame without an event id; 0 if there was
+        no such frame.
+        """
         return self._passing[-1][0] if self._passing else 0
 
     def passing(self, told: int) -> list[tuple[int, bytes]] | None:
@@ -167,7 +169,9 @@ class Feed:
         return [frame for frame in held if frame[0] > told]
 
     def read(self, id: int) -> list[tuple[int, bytes]]:
-        """Return some events above ``id``, oldest first; none if the stores cannot be read."""
+        """Return some events above ``id``, oldest first; return no events if the stores cannot be
+        read.
+        """
         try:
             with self._stores.transaction(read_only=True) as tx:
                 return [(event.id, _frame(event)) for event in tx.events.after(id)]
@@ -175,7 +179,8 @@ class Feed:
             return []
 
     def bunch(self, place: Place, found: Sequence[tuple[int, bytes]] | None = None) -> Bunch | None:
-        """Return the frames after a position; None if some are no longer in memory.
+        """Return the frames after a position in the feed; None if memory no longer has some of
+        them.
 
         ``found`` are events that were read from the stores because memory no longer has them.
         """

@@ -22,7 +22,9 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """Functions with which the callback writes to a stream without waking the stream's task."""
+    """Functions and state with which the callback writes to a stream without waking the stream's
+    task.
+    """
 
     write: Write
     #: Returns True if the stream's token must be checked before more frames are sent.
@@ -75,7 +77,9 @@ class Fanout:
 
     @contextmanager
     def joined(self, follower: Follower) -> Iterator[None]:
-        """Within the block, new frames are written to a stream, or its task is woken."""
+        """Within the block, new frames are written to this stream, or the stream's
+        task is woken.
+        """
         if not self._followers:
             self._listening.enter_context(self._bell.following(self.deliver))
         self._followers[follower] = None
@@ -87,7 +91,9 @@ class Fanout:
                 self._listening.close()
 
     def deliver(self) -> None:
-        """Write to each stream the frames that it has not received yet, or wake its task."""
+        """Write to each stream the frames that it has not received yet, or wake the
+        stream's task.
+        """
         if self._bell.closed:
             self.wake()
             return

@@ -37,7 +37,10 @@ class Filter:
     words: tuple[str, ...] = ()
 
     def matches(self, row: Mapping[str, str], text: str) -> bool:
-        """True if a row matches: ``row`` has its values by key, and ``text`` contains all words."""
+        """True if a row matches this filter.
+
+        ``row`` maps each key of the grammar to the row's value; ``text`` is searched for the words.
+        """
         return all(row[key].lower() in some for key, some in self.values.items()) and all(
             word in text.lower() for word in self.words
         )
@@ -81,8 +84,9 @@ def parse_filter(text: str, keys: Keys, *, me: str = "") -> Filter:
 
 
 def job_matches(job: Job, wanted: Filter, default_mode: str) -> bool:
-    """True if a job matches a filter of ``JOB_KEYS``; ``default_mode`` is the policy mode of jobs
-    that name none.
+    """True if a job matches a filter of ``JOB_KEYS``.
+
+    ``default_mode`` is the policy mode of jobs whose document does not set a mode.
     """
     document = job.document
     row = {

@@ -74,7 +74,7 @@ class Judged(NamedTuple):
 
 
 def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
-    """Return the body without its ``Content-Encoding``.
+    """Return the decompressed body, according to its ``Content-Encoding``.
 
     Raises:
         BadInput: the encoding is not gzip, zstd or identity, or the data is damaged.
@@ -149,8 +149,9 @@ def judge(
 ) -> Judged:
     """Return the samples that may be stored, and the rejected ones.
 
-    ``refused`` has the jobs whose samples are not accepted from this sender, each with the reason.
-    Samples older than ``keep`` when the batch was sent, by the sender's clock, are rejected.
+    ``refused`` maps jobs whose samples this sender may not send to the reason. Samples that were
+    older than ``keep`` when the batch was sent are rejected; their age is measured by the sender's
+    clock.
     """
     sent_at = parsed.sent_at
     oldest, newest = sent_at - keep, sent_at + FUTURE

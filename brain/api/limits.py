@@ -34,9 +34,9 @@ class Bucket(NamedTuple):
 def take(bucket: Bucket | None, now: float, *, per_second: float) -> tuple[Bucket, float]:
     """Take a token; return the new bucket, and the seconds to wait if there was no token.
 
-    A bucket gains ``per_second`` tokens per second. It can hold the tokens of ``BURST_SECONDS``,
-    and always at least one. If ``bucket`` is None, it starts full. If the clock goes back, the
-    bucket gains nothing.
+    A bucket gains ``per_second`` tokens per second. It can hold as many tokens as it gains in
+    ``BURST_SECONDS``, but at least one. If ``bucket`` is None, the result is based on a full
+    bucket. If the clock goes back, the bucket gains nothing.
 
     >>> bucket, wait = take(Bucket(tokens=0.5, at=10.0), 10.25, per_second=2.0)
     >>> (bucket, wait)
@@ -71,7 +71,7 @@ class Rates:
         return key in self._buckets
 
     def take(self, key: str, now: float, *, who: str) -> None:
-        """Count one request of ``key``.
+        """Count one request of the client ``key``.
 
         Raises:
             Overloaded: the client has used up its rate; the error contains the seconds until the
@@ -85,10 +85,11 @@ class Rates:
             raise self._overloaded(who, wait)
 
     def expect(self, key: str, now: float, *, who: str) -> None:
-        """Raise if the rate is used up, without counting a request.
+        """Raise if the client ``key`` has used up its rate; do not count a request.
 
         Raises:
-            Overloaded: the client has used up its rate, as in ``take``.
+            Overloaded: the rate is used up; the error contains the seconds until the client may
+                send its next request.
         """
         _, wait = take(self._buckets.get(key), now, per_second=self._per_second)
         if wait:
@@ -146,8 +147,8 @@ class RequestRates:
 class BodyBudget:
     """The limit on the bytes of all request bodies in memory.
 
-    Telemetry has a separate share, which other bodies cannot use. Within a share, one sender may
-    use a part of the bytes, or ``body_bytes`` if that is more.
+    Half of the bytes are reserved for telemetry, and the other half for all other requests. One
+    sender may use at most a quarter of either half, or ``body_bytes`` if that is more.
     """
 
     def __init__(self, limit_bytes: int, *, body_bytes: int) -> None:
@@ -169,8 +170,8 @@ class BodyBudget:
         """Yield a function that takes bytes from the budget; the end of the block returns them.
 
         The function raises:
-            Overloaded: the share, or this sender's part of it, is used up.
-            TooLarge: the body alone is larger than its share.
+            Overloaded: this half of the budget, or this sender's portion of it, is used up.
+            TooLarge: the body alone is larger than this half of the budget.
         """
         held = 0
 
@@ -185,7 +186,9 @@ class BodyBudget:
             self.give_back(sender, held, telemetry=telemetry)
 
     def take(self, sender: str, count: int, *, telemetry: bool, held: int = 0) -> None:
-        """Take bytes for a request that already uses ``held`` bytes; errors as in ``body``."""
+        """Take ``count`` bytes for a request that already uses ``held`` bytes; raise the errors
+        that ``body`` lists.
+        """
         if held + count > self._shares[telemetry]:
             raise TooLarge(
                 f"the body is larger than half of body_budget_bytes {self._limit}, and one "
@@ -234,7 +237,9 @@ def too_slow(what: str, limit: str, seconds: float) -> TooSlow:
 
 
 def source_of(address: str) -> str:
-    """Return the key for which requests are counted: an IPv4 address, or an IPv6 /64 network.
+    """Return the key under which the service counts an address's requests.
+
+    The key is an IPv4 address, or an IPv6 /64 network.
 
     >>> source_of("10.0.0.7"), source_of("::ffff:10.0.0.7"), source_of("2001:db8::1:2:3:4")
     ('10.0.0.7', '10.0.0.7', '2001:db8::/64')
@@ -250,7 +255,7 @@ def source_of(address: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class ClientConnection:
-    """An open connection of a client. Its fields decide which connection is closed at a limit."""
+    """An open connection of a client; at a limit, its fields decide whether it is closed."""
 
     address: str
     #: True once a request on the connection was signed in.
@@ -274,11 +279,11 @@ class ConnectionTable:
     def add(
         self, connection: ClientConnection, *, is_proxy: bool = False
     ) -> tuple[ClientConnection, str] | None:
-        """Admit a connection; if another one must be closed for it, return that one and the limit
-        reached.
+        """Admit a connection; return the connection that it replaces and the name of the reached
+        limit.
 
-        At a limit, a new connection replaces the oldest waiting one that is not signed in, because
-        a real client sends its request immediately.
+        The result is None if no limit is reached. At a limit, a new connection replaces the oldest
+        waiting one that is not signed in, because a real client sends its request immediately.
 
         Raises:
             Overloaded: a limit is reached, and no connection can be replaced.

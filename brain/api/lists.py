@@ -1,4 +1,4 @@
-"""``event: changed`` tells clients that a list has changed, if no other event reports it."""
+"""Frames ``event: changed``, which report changes of lists that no other event reports."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable

@@ -128,7 +128,9 @@ class ServiceCondition:
         self._offsets: dict[str, tuple[float, datetime]] = {}
 
     def worsen(self, what: str, sentence: str) -> None:
-        """Mark ``what`` (``database``, ``turn:local`` …) as degraded, with a sentence."""
+        """Mark ``what`` (``database``, ``turn:local`` …) as degraded; ``sentence`` describes the
+        problem.
+        """
         with self._lock:
             self._degraded[what] = sentence
         self._metrics.degraded.labels(what).set(1)
@@ -151,7 +153,9 @@ class ServiceCondition:
             return tuple(self._degraded.values())
 
     def note_offset(self, sender: str, seconds: float, now: datetime) -> None:
-        """Store the offset of a sender's clock; only that of the latest batch is kept."""
+        """Store the clock offset that a sender's latest batch showed, in place of the earlier
+        offset.
+        """
         with self._lock:
             known = self._offsets.get(sender)
             self._offsets[sender] = (seconds, now)

@@ -20,7 +20,8 @@ def hosts_of(settings: Settings) -> frozenset[str]:
 
 
 def check_names(hosts: frozenset[str], headers: Mapping[str, str], method: str) -> None:
-    """Raise for a request from a foreign page: with an unknown Host, or another page's Origin.
+    """Refuse a request from a foreign page: one with an unknown ``Host`` or another page's
+    ``Origin``.
 
     Raises:
         NotAllowed: the message names the header.

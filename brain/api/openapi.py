@@ -179,7 +179,7 @@ _OF_BODIES = {"408": {"description": "TooSlow"}, "413": {"description": "TooLarg
 
 @router.get("/openapi.json", include_in_schema=False)
 def served(request: Request, who: Who) -> Response:
-    """Return this document as an HTTP response."""
+    """Return the OpenAPI document as an HTTP response."""
     return Response(as_text(request.app), media_type="application/json")
 
 

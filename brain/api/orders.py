@@ -18,7 +18,7 @@ Row_co = TypeVar("Row_co", covariant=True)
 
 
 class Read(Protocol[Row_co]):
-    """Reads a page of rows; the stores' methods ``page`` have this form."""
+    """Reads a page of rows; the ``page`` methods of the stores have this signature."""
 
     def __call__(self, *, after: Place | None, size: int, order: Order) -> Sequence[Row_co]: ...
 
@@ -52,7 +52,7 @@ class Orders:
         size: int,
         wanted: Callable[[Row], bool] = lambda row: True,
     ) -> Page[Row]:
-        """Return a page as ``page_of`` does; its token is valid only for the same order.
+        """Return a page of rows in the requested order; its page token works only with this order.
 
         Raises:
             BadInput: the list has no such order, or the token is from another list or order.

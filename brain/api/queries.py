@@ -32,7 +32,7 @@ def check(request: Request) -> None:
 
 
 def check_names(request: Request, known: Collection[str]) -> None:
-    """Raise for parameters that are not ``known``; errors as in ``check``."""
+    """Refuse parameters that are not in ``known``; raise the same error as ``check``."""
     for name in request.query_params:
         if name not in known:
             raise BadInput(

@@ -82,7 +82,8 @@ class ScalerRelay:
     async def take(
         self, pool: PoolName, wait: float, gone: Callable[[], Awaitable[bool]]
     ) -> tuple[ScalerRequest, ...]:
-        """Return the requests to a pool that no scaler has taken yet; wait up to ``wait`` seconds.
+        """Return the requests to a pool's scaler that no scaler has taken yet; wait up to ``wait``
+        seconds.
 
         ``gone`` returns True once the scaler has disconnected; requests are then not returned,
         because they would be lost.

@@ -5,7 +5,8 @@ from fastapi.routing import APIRoute
 
 
 def router(tag: str, *, prefix: str = "/api/v1") -> APIRouter:
-    """Return a router for routes below ``prefix``, which the app uses without a copy.
+    """Return a router for routes below ``prefix``, which the app can use without copying its
+    routes.
 
     ``include_router`` would build each route a second time, at the service's first request.
     """

@@ -26,7 +26,7 @@ _STORED = frozenset(
 
 
 class JobRows:
-    """The rows as the last frames sent them; used by one thread at a time."""
+    """The rows of the list of jobs, as the last frames sent them; used by one thread at a time."""
 
     def __init__(self, settings: Settings, clock: Clock, sparklines: views.Sparklines) -> None:
         self._settings, self._clock, self._sparklines = settings, clock, sparklines
@@ -37,7 +37,7 @@ class JobRows:
         self._told.clear()
 
     def changes(self, tx: Transaction, ids: Collection[str], *, unfinished: bool) -> bytes:
-        """Return a frame of these jobs' rows, with the fields that changed since the last frame.
+        """Return a frame with the fields of these jobs' rows that changed since the last frame.
 
         With ``unfinished``, all unfinished jobs are checked, too. The result is empty if no row
         changed.
@@ -64,7 +64,7 @@ class JobRows:
 def change(known: JobView | None, row: JobView) -> dict[str, object] | None:
     """Return the fields of ``row`` that differ, or may differ, from the client's ``known`` row.
 
-    The result also has the fields of ``_ALWAYS``; it is None if only these would be sent.
+    The result also has the fields of ``_ALWAYS``; it is None if no other field has to be sent.
     """
     told = _ALWAYS if known is None or known.version == row.version else _ALWAYS | _STORED
     differ = {

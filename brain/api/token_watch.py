@@ -64,7 +64,7 @@ class TokenWatch:
                 self._watched += Counter()
 
     def shared(self, token: str) -> Look | None:
-        """Return the last check if it includes this token and is recent; else None."""
+        """Return the last check if it is recent and includes this token; None otherwise."""
         last = self._last
         return last if self._counts_for(token, last) else None
 
@@ -88,7 +88,8 @@ class TokenWatch:
         return self._looking
 
     def look(self, token: str) -> Look:
-        """Return a check of a token: the last one if it is recent, else a new one.
+        """Return a check that includes a token: the last check if it is recent, otherwise a new
+        one.
 
         Raises:
             Unavailable: the stores cannot be read.

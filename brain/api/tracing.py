@@ -1,8 +1,8 @@
 """Spans of requests, turns and transactions, with OpenTelemetry's API.
 
-``brain.service.exporting`` sends the spans; without a provider there are none. FastAPI creates the
-spans of requests. Telemetry requests have no spans, because ingest answers them before they reach
-FastAPI.
+``brain.service.exporting`` sends the spans. Without a tracer provider, no spans exist. FastAPI
+creates the spans of requests. Telemetry requests have no spans, because ingest answers them before
+they reach FastAPI.
 """
 
 from collections.abc import Iterator, MutableMapping
@@ -58,7 +58,7 @@ def tracer_of(provider: TracerProvider) -> Tracer:
 
 
 class TracedStores:
-    """Stores whose transactions have spans if their request or turn has one."""
+    """Stores that create a span for each transaction, if the current request or turn has a span."""
 
     def __init__(self, stores: Stores, provider: TracerProvider) -> None:
         self._stores, self._tracer = stores, provider.get_tracer("brain", __version__)

@@ -96,8 +96,10 @@ class TelemetryWriter:
         return await answer
 
     def put(self, batch: SampleBatch, token: Token, done: Callable[[Outcome], None]) -> None:
-        """Store a batch. The running event loop calls ``done`` with the outcome, which is a receipt
-        or an error as in ``write``.
+        """Store a batch. The running event loop calls ``done`` with a receipt or an error.
+
+        The error is ``NotSignedIn`` if the token is no longer valid, and ``Unavailable`` if the
+        database cannot be written or the service stops.
         """
         waiting = _Waiting(batch, token, asyncio.get_running_loop(), done)
         with self._lock:

@@ -88,7 +88,7 @@ EXIT_CODES: tuple[tuple[type[errors.BrainError], int], ...] = (
 
 
 class Commands(click.Group):
-    """Commands from the table above, imported when they are used."""
+    """The group of all ``brain`` commands, which imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

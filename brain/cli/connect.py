@@ -26,7 +26,7 @@ def service_url() -> str:
     """Return the URL of the service that the environment or the state directory names.
 
     Raises:
-        Unavailable: neither does.
+        Unavailable: neither the environment nor the state directory names a service.
     """
     if url := os.environ.get("BRAIN_URL"):
         return url
@@ -41,10 +41,11 @@ def service_url() -> str:
 
 
 def token() -> str:
-    """Return the environment's token, else the administrator's from the state directory.
+    """Return the token in the environment; without one, the administrator's token in the state
+    directory.
 
     Raises:
-        NotSignedIn: there is neither.
+        NotSignedIn: neither place has a token.
     """
     if secret := os.environ.get("BRAIN_TOKEN"):
         return secret
@@ -58,8 +59,10 @@ def token() -> str:
 
 
 def project() -> str:
-    """Return ``BRAIN_PROJECT``, in which job names are looked up and jobs are submitted; empty if
-    unset.
+    """Return ``BRAIN_PROJECT``, the project in which jobs are submitted and job names are looked
+    up.
+
+    The result is empty if the variable is unset.
     """
     return os.environ.get("BRAIN_PROJECT", "")
 
@@ -86,7 +89,7 @@ def link(url: str, code: SignInCode) -> str:
 
 
 def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command an open ``BrainClient`` as its first argument."""
+    """Wrap a command so that it gets an open ``BrainClient`` as its first argument."""
 
     @wraps(command)
     def wrapped(*args: Any, **options: Any) -> Any:

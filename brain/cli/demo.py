@@ -62,7 +62,7 @@ class NotReached(click.ClickException):
 
 @dataclass(slots=True)
 class Story:
-    """The course of the demo: it prints events, and waits for stages."""
+    """The course of the demo; its methods print events and wait for stages."""
 
     client: BrainClient
     job: str
@@ -77,7 +77,7 @@ class Story:
         click.echo(f"{time.monotonic() - self.began:6.1f} s  {sentence}")
 
     def allow(self, slow: float) -> None:
-        """Multiply all further time limits by ``slow``, at most ``SLOWEST``."""
+        """Multiply all further time limits by ``slow``, or by ``SLOWEST`` if ``slow`` is larger."""
         slow = min(slow, SLOWEST)
         if slow > 1.1 * self.slow:
             self.slow = slow
@@ -207,7 +207,7 @@ def running_brain(home: Path, database_url: str) -> Iterator[tuple[BrainClient, 
 
 
 def submit(client: BrainClient, home: Path, cores: int, trains_seconds: float) -> str:
-    """Start ``digits.py`` with one replica, and allow as many as there are cores."""
+    """Start ``digits.py`` with one replica, and allow as many replicas as there are cores."""
     work = home / "work"
     work.mkdir(exist_ok=True)
     command = [sys.executable, str(example("digits.py")), f"--seconds={trains_seconds:.0f}"]
@@ -222,7 +222,7 @@ def submit(client: BrainClient, home: Path, cores: int, trains_seconds: float) -
 
 
 def play(story: Story, home: Path) -> None:
-    """Go through the stages, in the order in which the loop makes them happen."""
+    """Go through the stages of the demo, in the order in which they happen."""
     submitted = time.monotonic()
     story.until("the first step of training", 90, _stepping)
     story.tell("digits.py trains with 1 replica; the script does not import or mention Brain")
@@ -324,7 +324,7 @@ def conclude(story: Story, url: str) -> None:
 
 
 def example(name: str) -> Path:
-    """Return the path of an example script, in a built package or a checkout."""
+    """Return the path of an example script, in the installed package or in a checkout."""
     package = Path(__file__).parents[1]
     shipped = package / "_examples" / name
     return shipped if shipped.exists() else package.parent / "examples" / name

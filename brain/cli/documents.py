@@ -1,5 +1,6 @@
-"""Job documents, which are read from a file or built from a command line and completed with local
-facts.
+"""Job documents, which are read from a file or built from a command line.
+
+Facts that only this machine knows complete each document.
 """
 
 import hashlib
@@ -41,9 +42,9 @@ def read_document(path: str, *, begins: str = "name") -> dict[str, Any]:
 
 
 def expect_one(verb: str, path: str | None, words: Sequence[str], options: Collection[str]) -> None:
-    """Refuse a command line that describes no job, or two.
+    """Refuse a command line that describes no job, or two jobs.
 
-    ``options`` are the parameters that describe a command.
+    ``options`` are the parameters that only make sense with a command after ``--``.
 
     Raises:
         BadInput: document and command are both missing or both given, or an option for commands is

@@ -57,7 +57,10 @@ def _note(row: SizeEstimate) -> str:
 
 
 def columns(currency: str) -> tuple[output.Column[SizeEstimate], ...]:
-    """Return the columns of the table of sizes; a range in a cell is a 90 % interval."""
+    """Return the columns of the table of sizes; ``currency`` is the heading's unit of cost.
+
+    A range in a cell is a 90 % interval.
+    """
     return (
         _column("REPLICAS", lambda row: str(row.replicas), 0),
         output.Column("ON", lambda row: row.accelerator, rank=2, least=8),
@@ -160,7 +163,7 @@ def estimate(
 ) -> None:
     """Estimate how long a job will take and what it will need, before it runs.
 
-    The estimate rests on similar jobs, or with --probe on two minutes of the script itself.
+    The estimate is based on similar jobs; with --probe, on two minutes of the script itself.
 
     \b
     brain estimate -f job.yaml --price A100=2.5
@@ -242,7 +245,7 @@ def show(answer: Estimate, form: str) -> None:
 
 
 def lines(answer: Estimate, form: str) -> list[str]:
-    """Return the lines below the table."""
+    """Return the lines that are printed below the estimate's table."""
     found = [
         f"Throughput of all replicas in {answer.unit}; CPU and memory per replica. Intervals: 90 %."
     ]

@@ -77,7 +77,7 @@ TOKEN_COLUMNS = (
 @output.output_option
 @with_client
 def nodes(client: BrainClient, sort: str, form: str) -> None:
-    """List nodes and what is reserved on them."""
+    """List nodes and the resources that are reserved on them."""
     found = list(pages(client, lambda token: calls.nodes(page_token=token, sort=sort)))
     output.show(found, NODE_COLUMNS, form, name=lambda node: node.name)
 
@@ -155,7 +155,7 @@ def freeze(
     why: str,
     form: str,
 ) -> None:
-    """Stop applying plans of a job, a project or everything; without a target, list what is frozen.
+    """Stop applying plans of a job, a project or all jobs; without a target, list the freezes.
 
     Brain still decides, and still replaces replicas that die.
     """
@@ -231,7 +231,7 @@ def tokens(
     revoke: str | None,
     form: str,
 ) -> None:
-    """List tokens; --mint creates one, and prints its secret only this once."""
+    """List tokens; --mint creates a token and prints its secret, which is not shown again."""
     if mint is not None:
         click.echo(client.send(calls.mint_token(mint, role, days=days)).secret)
         return

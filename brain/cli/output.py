@@ -51,7 +51,9 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def sort_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option ``--sort``; the service, not the command, knows the fields."""
+    """Add the option ``--sort``; the service checks the given field, because only it knows the
+    fields.
+    """
     told = "Field to sort by, with - before it for descending, for example `name` or `-created_at`."
     return click.option("--sort", default="", help=told)(command)
 
@@ -94,7 +96,10 @@ def watch(draw: Callable[[], None], *, every_seconds: float = 2.0) -> None:
 
 
 def rate(prediction: Prediction | None) -> str:
-    """Format a rate: ``1 842 ± 110``, ``1 842 (1 700–2 100)`` if lopsided, ``—`` for None."""
+    """Format a throughput with its interval: ``1 842 ± 110``, or ``—`` for None.
+
+    If the interval is not symmetric, the form is ``1 842 (1 700–2 100)``.
+    """
     if prediction is None:
         return UNKNOWN
     value, low, high = prediction.examples_per_second, prediction.low, prediction.high

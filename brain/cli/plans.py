@@ -66,7 +66,7 @@ def _sizes(plan: ScalePlan) -> str:
 @output.output_option
 @with_client
 def plans(client: BrainClient, job: str | None, filter: str, sort: str, form: str) -> None:
-    """List plans, newest first, or those of one job."""
+    """List the plans of all jobs, or of one job, newest first."""
     if job and sort:
         raise click.UsageError("--sort is for the plans of all jobs; leave out the job or --sort")
     if job:

@@ -65,7 +65,8 @@ def probe(
     Raises:
         BadInput: the document has no command, the script's checkpoint cannot be protected, or its
             batch cannot be doubled.
-        Undetermined: no trial was measured; the error has the reason of the last one.
+        Undetermined: no trial was measured; the error has the reason why the last trial was not
+            measured.
     """
     _expect_local()
     if not document.get("command"):
@@ -106,9 +107,10 @@ def probe(
 
 
 def trials(sizes: Sequence[SizeEstimate], *, doubled: bool) -> list[ProbeRun]:
-    """Return the most informative trials: smallest size, twice the batch, a full node, two nodes.
+    """Return the most informative trials: smallest size, twice the batch size, a full node, two
+    nodes.
 
-    Four designed trials are as informative as twelve accidental ones (models.md section 2.6).
+    Four such trials are as informative as twelve random trials (models.md section 2.6).
 
     Raises:
         Undetermined: not even the smallest size fits now.

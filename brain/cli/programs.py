@@ -1,4 +1,4 @@
-"""Starts other programs by name, so that none of their modules is imported here."""
+"""Starts other programs by name, so that this module imports none of their modules."""
 
 import os
 import sys
@@ -37,7 +37,7 @@ def run(arguments: tuple[str, ...]) -> None:
 def migrate(arguments: tuple[str, ...]) -> None:
     """Migrate the database to this version's schema, including the contracting steps.
 
-    
+    \b
     brain migrate
     brain migrate --home /var/lib/brain --database-url postgresql://brain@db/brain
     brain migrate --check
@@ -78,7 +78,7 @@ def installation(chosen: Callable[..., Any]) -> Callable[..., Any]:
 def backup(home: Path, file: str) -> None:
     """Write database, key and tokens into FILE, while Brain runs.
 
-    
+    \b
     brain backup /backups/brain.tar
 
     FILE is consistent: it holds everything that Brain acknowledged before the backup began. Only
@@ -96,7 +96,7 @@ def restore(home: Path, file: str, overwrite: bool) -> None:
     """Restore FILE, which `brain backup` wrote, to a state directory and its database; stop Brain
     first.
 
-    
+    \b
     brain restore /backups/brain.tar --home /var/lib/brain
 
     An older version's backup is migrated at the next start; a newer version's is refused.

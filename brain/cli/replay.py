@@ -1,4 +1,4 @@
-"""``brain replay``: recorded decisions, repeated with other settings or another policy."""
+"""``brain replay`` repeats recorded decisions with other settings or another policy."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def replay(
 ) -> None:
     """Repeat this installation's past decisions with other settings, and report the differences.
 
-    
+    \b
     brain replay --since 7d --set minimum_gain=1
     brain replay --since 2w --policy fifo
 
@@ -103,7 +103,7 @@ def replay(
 
 
 def span(text: str) -> float:
-    """Return the seconds of a duration as a person writes it.
+    """Return the length in seconds of a duration that a person wrote.
 
     Raises:
         BadInput: the text is not a duration.
@@ -162,7 +162,7 @@ def recorded_here(settings: Settings, url: str) -> Iterator[Stores]:
 
 @contextmanager
 def bar() -> Iterator[Progress | None]:
-    """Show a progress bar of decisions on a terminal, and nothing elsewhere."""
+    """Show a progress bar that counts decisions, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -76,7 +76,7 @@ def report(
 ) -> None:
     """Report what each replica of a job reserves, uses and should reserve, with the costs.
 
-    
+    \b
     brain report digits
     brain report digits -o yaml
     brain report --owner ada --week 2026-W48
@@ -137,7 +137,7 @@ def _week_headline(week: Digest) -> str:
 
 
 def lines(card: JobReport) -> list[str]:
-    """Return the sentences below the table."""
+    """Return the sentences that are printed below the report's table."""
     found = [
         f"{line.resource}: {'; '.join(filter(None, (line.reason, line.hindsight)))}."
         for line in card.lines

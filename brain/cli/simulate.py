@@ -212,7 +212,10 @@ def _figure(policy: int, row: _Row) -> str:
 
 
 def plain(outcome: PolicyOutcome) -> dict[str, Any]:
-    """Return an outcome as plain values; only ``policy_seconds`` differs from run to run."""
+    """Return the outcome of a simulation as plain values.
+
+    Only the value ``policy_seconds`` differs between runs with the same seed.
+    """
     return {
         "policy": outcome.policy,
         "seed": outcome.seed,
@@ -251,8 +254,10 @@ def chosen(given: Sequence[str]) -> dict[str, str]:
 
 
 def applications_of(spec: Spec, tables: Path | None, workload: str) -> Mapping[str, Application]:
-    """Return the applications of the catalogue and the cluster's document, and those in the
-    directory ``tables`` that ``workload`` names.
+    """Return the applications that a workload may use.
+
+    They come from the catalogue, from the cluster's document, and from the directory ``tables``
+    that ``workload`` names.
 
     Raises:
         BadInput: the directory or one of its tables cannot be used.

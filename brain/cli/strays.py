@@ -1,6 +1,6 @@
-"""Redirect what C libraries print, because programs parse the standard output of commands.
+"""Keeps text that C libraries print out of the standard output of commands, which programs parse.
 
-The output goes to standard error while the libraries compute. HiGHS prints a line for about one
+The text goes to standard error while the libraries compute. HiGHS prints a line for about one
 problem in eighty, although its output is off: its ``HighsMipSolverData`` calls ``printf``, and no
 option of HiGHS or scipy prevents that. A redirection affects the whole process. So only commands
 redirect, because they have one thread; the service logs to standard error anyway.

@@ -1,5 +1,6 @@
-"""Keeps programs running: restarts them with pauses, and gives up on one that exits right after
-each start.
+"""Keeps programs running: restarts each program after a pause.
+
+If a program exits right after each of several starts, this module does not start it again.
 """
 
 import asyncio
@@ -37,8 +38,9 @@ _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Start the program again after a pause; ``quick`` is the number of quick exits in a row so
-    far.
+    """The decision to start the program again after a pause.
+
+    ``quick`` is the number of quick exits in a row so far.
     """
 
     after_seconds: float
@@ -47,7 +49,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class RestartsExhausted:
-    """Raised if the program exited right after each of several starts."""
+    """The decision not to start the program again, because it exited right after several starts."""
 
     times: int
 
@@ -55,9 +57,10 @@ class RestartsExhausted:
 def after_exit(
     code: int, *, lived_seconds: float, quick: int, worked: bool = True
 ) -> Restart | RestartsExhausted:
-    """Decide what follows an exit with ``code``, after ``quick`` earlier quick exits in a row.
+    """Decide whether to restart a program that exited with ``code``.
 
-    If the program never ``worked``, an exit counts as quick, however long the program ran.
+    ``quick`` is the number of earlier quick exits in a row. If the program never ``worked``, its
+    exit counts as quick, however long the program ran.
     """
     if code in _FROM_OUTSIDE:
         return Restart(PAUSE_SECONDS, quick)
@@ -71,7 +74,9 @@ def after_exit(
 
 @dataclass(slots=True)
 class Program:
-    """A program to keep running; a change of ``environment`` applies from its next start on."""
+    """A program to keep running; a change of ``environment`` takes effect at the program's next
+    start.
+    """
 
     name: str
     command: Sequence[str]

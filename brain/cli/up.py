@@ -1,7 +1,7 @@
-"""``brain up``: service and scaler on this machine, as two children that are kept running.
+"""``brain up``: service and scaler on this machine, as two child processes that are kept running.
 
-Agents are not their children: agents continue while Brain is stopped, and the next scaler adopts
-them.
+Agents are not child processes of either. They continue while Brain is stopped, and the next scaler
+adopts them.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class _Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class House:
-    """The programs and settings of ``brain up``, and the state directory."""
+    """The state directory of ``brain up``, with the settings and the programs to run."""
 
     home: Path
     #: Settings given on the command line; the rest come from ``brain.toml`` and the environment.
@@ -148,7 +148,7 @@ async def run(house: House, say: Callable[[str], None]) -> None:
     """Keep the programs running until SIGTERM or SIGINT, then end them.
 
     Raises:
-        Unavailable: a program keeps ending as soon as it is started.
+        Unavailable: a program exited right after each of several starts.
     """
     work = asyncio.create_task(_supervise(house, say))
     loop = asyncio.get_running_loop()

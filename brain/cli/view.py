@@ -1,6 +1,6 @@
-"""A scratch directory with links to a job's files except its checkpoint, for trial runs.
+"""A scratch directory for trial runs, which shows a job's files but not its checkpoint.
 
-Most files are linked. Python files are copied, so that a script that saves beside itself saves in
+Most files are links. Python files are copied: a script that saves beside its own file then saves in
 the scratch directory. Files named like the checkpoint are copied, too, because writing to a link
 changes its target.
 """
@@ -71,7 +71,9 @@ class View:
         return f"Checkpoints of the probe go to a scratch directory; {self.seen[0]} is not changed."
 
     def changed(self) -> Path | None:
-        """Return a path that changed although it must not; None if there is none."""
+        """Return a path that the trial changed although it must not; None if no such
+        path changed.
+        """
         if self.seen is None or _state(self.seen[0]) == self.seen[1]:
             return None
         return self.seen[0]
@@ -80,7 +82,7 @@ class View:
 def apart(
     view: View, document: Mapping[str, Any], command: Sequence[str], scratch: Path
 ) -> dict[str, Any]:
-    """Fill ``scratch`` and return the document for a run there.
+    """Fill ``scratch``, and return the document that runs the script in this directory.
 
     Raises:
         BadInput: a file cannot be read, or the files beside the checkpoint are too large to copy.

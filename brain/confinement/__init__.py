@@ -38,7 +38,7 @@ _REHEARSAL_SECONDS = 60.0
 
 
 def hindrance(home: Path) -> str | None:
-    """Return why members' jobs cannot be confined on this machine; None if they can.
+    """Return why members' jobs cannot be confined on this machine; None if they can be confined.
 
     The check is a rehearsal: it starts a harmless command as if it were a member's job.
     """
@@ -61,28 +61,33 @@ def hindrance(home: Path) -> str | None:
 
 
 def confined(home: Path, place: Path, directory: str, command: Sequence[str]) -> list[str]:
-    """Return the command line that runs ``command`` in ``directory`` as a job of that place."""
+    """Return the command line that runs ``command`` in ``directory``, confined to a
+    member's place.
+    """
     return [*_PROGRAM, str(home), str(place), directory, *command]
 
 
 def veiled(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for the command line of ``confined``; its ``command`` gets
-    ``environment``.
+    """Return the environment with which to start the command line of ``confined``.
+
+    Its command gets ``environment``: each name has a prefix here, which ``unveiled`` removes again.
     """
     return {_VEIL + name: value for name, value in environment.items()}
 
 
 def unveiled(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that was given to ``veiled``."""
+    """Return the environment that was given to ``veiled``, from an environment that ``veiled``
+    returned.
+    """
     given = environment.items()
     return {name.removeprefix(_VEIL): text for name, text in given if name.startswith(_VEIL)}
 
 
 def make_place(home: Path, member: str) -> Path:
-    """Return a member's place, created if it is missing.
+    """Return a member's place; create the place if it is missing.
 
     Raises:
-        OSError: the place cannot be created, or given to its user.
+        OSError: the place cannot be created, or cannot be given to the member's user id.
     """
     place = home / "members" / sha256(member.encode()).hexdigest()[:12]
     root = os.geteuid() == 0
@@ -107,7 +112,7 @@ def make_place(home: Path, member: str) -> Path:
 
 
 def keep_in(home: Path, place: Path, job: str) -> Path:
-    """Assign the job to that place for good; return the directory of its replicas."""
+    """Assign a job to a member's place permanently; return the directory of the job's replicas."""
     link = _jobs(home) / job
     link.parent.mkdir(mode=0o700, exist_ok=True)
     directory = Path(place.name, "brain", "replicas", job)
@@ -123,13 +128,15 @@ def place_of(home: Path, job: str) -> Path | None:
 
 
 def job_directory(home: Path, job: str) -> Path:
-    """Return the directory of a job's replicas: in its member's place, or the service's own."""
+    """Return the directory of a job's replicas: in its member's place or, if the job is not
+    confined, in the service's state directory.
+    """
     place = place_of(home, job)
     return (home if place is None else place / "brain") / "replicas" / job
 
 
 def forget_job(home: Path, job: str) -> None:
-    """Remove a job's assignment to a place, once its directory is gone."""
+    """Remove a job's assignment to a place, once the job's directory is gone."""
     (_jobs(home) / job).unlink(missing_ok=True)
 
 

@@ -20,7 +20,9 @@ _STARTERS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman
 
 
 def main(arguments: Sequence[str]) -> Never:
-    """Give up every permission that a job of ``PLACE`` must not have, and become its command."""
+    """Give up every permission that a job of ``PLACE`` must not have, and execute the job's
+    command.
+    """
     home, place = Path(arguments[0]), Path(arguments[1])
     directory, command = arguments[2], arguments[3:]
     if os.geteuid() == 0:

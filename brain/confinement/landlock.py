@@ -39,7 +39,9 @@ class _Beneath(ctypes.Structure):
 
 
 def version() -> int:
-    """Return the version of the kernel's interface; 0 if there is none."""
+    """Return the version of the kernel's Landlock interface; 0 if the kernel does not support
+    Landlock.
+    """
     return max(0, int(libc.syscall(_CREATE, None, 0, _VERSION)))
 
 
@@ -66,7 +68,7 @@ def ruleset(directories: Iterable[int]) -> int:
 
 
 def enforce(rules: int) -> None:
-    """Put this process under rules for good. No program it starts has more rights than itself.
+    """Bind this process to the rules permanently; no program that it starts can gain more rights.
 
     Raises:
         OSError: the kernel refuses.
@@ -76,7 +78,7 @@ def enforce(rules: int) -> None:
 
 
 def called(answer: int) -> int:
-    """Return the answer of a system call, or raise its ``OSError``."""
+    """Return the result of a system call; raise an ``OSError`` if the call failed."""
     if answer < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

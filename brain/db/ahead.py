@@ -1,5 +1,5 @@
-"""A cache in a transaction: rows of many jobs, read by one statement, for later queries about one
-job.
+"""Rows of many jobs that one statement read; a transaction answers later queries about one job from
+them.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,7 @@ from brain.types.telemetry import HostSample, TelemetryLosses, ThroughputSample
 
 
 class Heard(NamedTuple):
-    """All samples of a job since a time, oldest first."""
+    """All samples of a job from a given time on, oldest first."""
 
     since: datetime
     samples: Sequence[ThroughputSample]
@@ -31,7 +31,7 @@ class KnownSamples:
     def throughput_since(
         self, job: JobId, since: datetime, epoch: int | None
     ) -> Sequence[ThroughputSample] | None:
-        """Return the samples of a job and epoch; None unless all samples from ``since`` on were
+        """Return the samples of a job and epoch from ``since`` on; None unless all of these were
         read.
         """
         heard = self.throughput.get(job)
@@ -41,7 +41,9 @@ class KnownSamples:
         return [each for each in found if epoch is None or each.place.epoch == epoch]
 
     def hosts_since(self, job: JobId, since: datetime) -> Sequence[HostSample] | None:
-        """Return the host samples of a job; None unless all of them from ``since`` on were read."""
+        """Return the host samples of a job from ``since`` on; None unless all of
+        these were read.
+        """
         begin, samples = self.hosts.get(job, (None, ()))
         if begin is None or since < begin:
             return None

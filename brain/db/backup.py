@@ -46,8 +46,9 @@ def dump(url: str, file: Path) -> str:
 
 
 def load(url: str, file: Path, *, overwrite: bool) -> Path | None:
-    """Restore a dump, completely or not at all; return the path to which an earlier SQLite file was
-    moved.
+    """Restore a dump completely, or change nothing.
+
+    Returns the path to which an existing SQLite file was moved.
 
     Raises:
         Conflict: the target is not empty, or a Brain is connected to it.

@@ -31,13 +31,17 @@ RisingId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 class Instant(sa.TypeDecorator[datetime]):
-    """A timezone-aware instant: ``timestamptz``, on SQLite whole microseconds since 1970."""
+    """A timezone-aware instant: ``timestamptz`` on PostgreSQL, whole microseconds since 1970 on
+    SQLite.
+    """
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
-        """SQLite knows no time zones; integers sort, subtract and index well."""
+        """Store instants as integers on SQLite, which has no time zones; integers sort, subtract
+        and index well.
+        """
         kind = sa.BigInteger() if dialect.name == "sqlite" else sa.DateTime(timezone=True)
         return dialect.type_descriptor(kind)
 
@@ -96,7 +100,7 @@ class Value(sa.TypeDecorator[T], Generic[T]):
         return None if value is None else wire.plain(value)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> T | None:
-        """Decode a text in the form for which ``brain.db.engine`` configures drivers."""
+        """Decode a JSON text, which the drivers return as ``brain.db.engine`` configures them."""
         if value is None:
             return None
         decode = _decoded if len(value) <= _LONGEST_REMEMBERED else wire.decode
@@ -111,7 +115,7 @@ def _decoded(text: str, kind: Any) -> Any:
 
 
 class Word(sa.TypeDecorator[E], Generic[E]):
-    """One word of an enumeration, as text: a new word needs no migration."""
+    """One word of an enumeration, stored as text so that a new word needs no migration."""
 
     impl = sa.String
     cache_ok = True
@@ -127,7 +131,7 @@ class Word(sa.TypeDecorator[E], Generic[E]):
         return None if value is None else self.kind(value)
 
     def result_processor(self, dialect: sa.Dialect, coltype: object) -> Any:
-        """Convert by a single look-up in a table: a turn reads thousands of words."""
+        """Convert each word by one look-up in a table, because a turn reads thousands of words."""
         known: dict[str | None, E | None] = {None: None, **{str(one): one for one in self.kind}}
         kind = self.kind
 
@@ -143,7 +147,9 @@ def _instant_of(microseconds: int | None) -> datetime | None:
 
 
 class AskedRows(FunctionElement[Any]):
-    """Rows of a query about many jobs, given as one parameter: see ``asked_rows``."""
+    """The rows of a query about many jobs, which get to the database as one parameter
+    (``asked_rows``).
+    """
 
     inherit_cache = True
     name = "asked"
@@ -240,8 +246,10 @@ def _minute_postgresql(element: Minute, compiler: SQLCompiler, **kw: Any) -> str
 
 
 def asked_rows(rows: Iterable[tuple[str, datetime, datetime | None, int | None]]) -> dict[str, str]:
-    """Return the parameter of ``ASKED``: the job, since, until and bucket width in microseconds of
-    each row.
+    """Return the parameter ``ASKED``, which holds many rows as one JSON text.
+
+    Each row has a job, the beginning and end of a time range, and the width of a bucket. Times and
+    widths are in microseconds.
     """
     asked = [
         (job, microseconds_of(since), None if until is None else microseconds_of(until), width)
@@ -251,7 +259,9 @@ def asked_rows(rows: Iterable[tuple[str, datetime, datetime | None, int | None]]
 
 
 def insert(connection: sa.Connection, table: sa.Table) -> Any:
-    """Return an INSERT that supports ON CONFLICT, which both dialects spell alike."""
+    """Return an INSERT for the connection's dialect; it supports ON CONFLICT, which is written
+    alike for SQLite and PostgreSQL.
+    """
     return _INSERT[connection.dialect.name](table)
 
 
@@ -262,15 +272,17 @@ _INSERT: Mapping[str, Callable[[sa.Table], Any]] = {
 
 
 def change(table: sa.Table) -> sa.Update:
-    """Return an UPDATE of the row whose key and version are ``of_<column>``; execute it with the
-    new row.
+    """Return an UPDATE of the row that has a given key and version.
+
+    The parameters ``of_<column>`` name the key and the version; the other parameters are the new
+    row.
     """
     marks = [*table.primary_key, table.c.version]
     return sa.update(table).where(*(c == sa.bindparam(f"of_{c.name}", type_=c.type) for c in marks))
 
 
 def upsert(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Store rows, replacing those with the same primary key."""
+    """Store rows; each row replaces the stored row with the same primary key."""
     stored = list(rows)
     if stored:
         connection.execute(_upsert(connection.dialect.name, table), stored)
@@ -285,11 +297,10 @@ def _upsert(dialect: str, table: sa.Table) -> Any:
 
 
 def builder(kind: type[T], part: str, names: Sequence[str]) -> Callable[[Any, Sequence[Any]], T]:
-    """Return a function that builds a value from a first part and a row that begins with the other
-    fields.
+    """Return a function that builds a value from one given field and a row with the other fields.
 
-    The constructor of a frozen value costs three times as much, because it sets every field by
-    name.
+    ``part`` names the given field. The constructor of a frozen value costs three times as much,
+    because it sets every field by name.
     """
     assert sorted((part, *names)) == sorted(_names(kind))
     assert not hasattr(kind, "__post_init__")
@@ -327,23 +338,22 @@ def row(value: Any) -> dict[str, Any]:
 
 
 def value(kind: type[T], found: Mapping[Any, Any]) -> T:
-    """Return a value from the columns that are named like its fields; the others only serve
-    searches.
-    """
+    """Return a value from the columns that are named like its fields; other columns are ignored."""
     return kind(**{name: found[name] for name in _names(kind)})
 
 
 def values(kind: type[T], found: sa.CursorResult[Any]) -> list[T]:
-    """Return the values of all rows, as ``value`` makes them."""
+    """Return a value for each row, from the columns that are named like the value's fields."""
     read: Callable[[Sequence[Any]], T] = reader(kind, tuple(found.keys()))  # type: ignore[arg-type]
     return [read(each) for each in found.all()]
 
 
 @cache
 def reader(kind: type[T], columns: Sequence[str]) -> Callable[[Sequence[Any]], T]:
-    """Return a function that makes a value from a row with these columns, as ``value`` does.
+    """Return a function that makes a value from a row with these columns; other columns are
+    ignored.
 
-    It sets fields as ``builder`` does, which costs a third of the constructor.
+    The function sets fields without calling the constructor, which would cost three times as much.
     """
     names = _names(kind)
     pick = itemgetter(*map(columns.index, names))

@@ -1,6 +1,4 @@
-"""Engines: the opening of connections to SQLite and PostgreSQL, and the beginning of
-transactions.
-"""
+"""Opens connections to SQLite and PostgreSQL, and begins transactions."""
 
 import json
 import sqlite3

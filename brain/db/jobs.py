@@ -26,7 +26,9 @@ from brain.types.resources import PoolName
 
 
 class SqlJobs:
-    """``JobStore``, one row per job; ``known`` are jobs that the transaction has read ahead."""
+    """``JobStore`` with one row per job; ``known`` holds the jobs that this transaction has already
+    read.
+    """
 
     def __init__(self, connection: sa.Connection, known: dict[str, Job]) -> None:
         self._connection = connection
@@ -128,9 +130,10 @@ def _job_row(job: Job) -> dict[str, Any]:
 
 
 class SqlPlans:
-    """``PlanStore``, one row per plan and one for the latest decision about a job.
+    """``PlanStore`` with one row per plan, and one row per job for the latest decision about the
+    job.
 
-    ``known`` and ``decided`` are the plans and decisions of jobs that the transaction has read.
+    ``known`` and ``decided`` are the plans and decisions that this transaction has already read.
     """
 
     def __init__(

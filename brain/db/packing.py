@@ -32,12 +32,14 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 def devices_of(gpus: Iterable[GpuReading]) -> Devices:
-    """Return the accelerators of these readings."""
+    """Return the fields of accelerators that every report repeats: index, name and size."""
     return tuple(map(_device, gpus))
 
 
 def packed_gpus(gpus: Iterable[GpuReading]) -> bytes:
-    """Return the readings without the fields of ``devices_of``."""
+    """Return the readings of accelerators as bytes, without the fields that
+    ``devices_of`` returns.
+    """
     columns = tuple(zip(*map(_figures, gpus), strict=True))
     if not columns:
         return b""
@@ -84,7 +86,7 @@ def packed_replicas(readings: Sequence[ReplicaReading]) -> bytes | None:
 
 
 def replicas_of(packed: bytes | None) -> tuple[ReplicaReading, ...]:
-    """Unpack the readings of replicas; none for None."""
+    """Unpack the readings of replicas; for None, return no readings."""
     each = () if packed is None else _decode(packed)
     return tuple(ReplicaReading(**dict(zip(_REPLICA, one, strict=True))) for one in each)
 

@@ -18,7 +18,7 @@ from brain.types.record import AuditEntry, Event, Token
 
 
 class SqlEvents:
-    """``EventStore``; ids rise in the order of commits because their writers take turns."""
+    """``EventStore``; ids rise in the order of commits because writers of events take turns."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
@@ -58,7 +58,7 @@ def _append(connection: sa.Connection, table: sa.Table, record: Event | AuditEnt
 
 
 class SqlTokenUses:
-    """``TokenUses`` in one column of the tokens; it never waits for locks on their rows."""
+    """``TokenUses`` in one column of the tokens; it never waits for locks on the tokens' rows."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
@@ -183,7 +183,7 @@ class SqlAccess:
 
 
 class SqlFreezes:
-    """``FreezeStore``; ``known`` are all freezes, once the transaction has read them."""
+    """``FreezeStore``; ``known`` holds all freezes after the transaction has read them."""
 
     def __init__(self, connection: sa.Connection, known: list[Sequence[Freeze]]) -> None:
         self._connection = connection

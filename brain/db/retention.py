@@ -1,5 +1,6 @@
-"""Folds raw samples into 1-minute means, and these means into 1-hour means; the rules are those of
-brain.series.
+"""Folds raw samples into 1-minute means, and these means into 1-hour means.
+
+``brain.series`` defines the rules for folding.
 """
 
 from collections.abc import Mapping
@@ -98,7 +99,8 @@ def retire(
 ) -> int:
     """Fold and delete old samples in the caller's transaction, completely or not at all.
 
-    If another transaction is doing this, do nothing, because both would fold the same rows.
+    If another transaction is folding samples now, do nothing, because both would fold the same
+    rows.
     """
     if connection.dialect.name == "postgresql":
         alone = sa.select(sa.func.pg_try_advisory_xact_lock(_RETENTION))
@@ -144,7 +146,7 @@ def _forget(contexts: sa.Table, rows: sa.Table, before: datetime) -> sa.Delete:
 
 
 def joined(mean: Number, low: Number, high: Number, weight: Number) -> tuple[Number, ...]:
-    """Return the mean, low, high and weight of many rows together, as columns."""
+    """Return columns with the mean, low, high and weight of many rows combined."""
     total = sa.func.sum(weight)
     return sa.func.sum(mean * weight) / total, sa.func.min(low), sa.func.max(high), total
 

@@ -1,10 +1,10 @@
-"""Tables of samples, two for each kind, and the queries that read both together.
+"""Tables of samples, two tables for each kind of sample, and the queries that read both tables.
 
 Fields that a source repeats in every sample are stored once, in a row of ``…_contexts``; a row of
 ``…_rows`` holds the fields that change. A context's id is a digest of its fields, so that no writer
 has to query it. The time of a row (service time) is stored as a slot of 5 minutes and the
-microseconds within it. PostgreSQL stores many rows of one context and slot in one index entry, and
-SQLite stores the rows in that order.
+microseconds within this slot. PostgreSQL stores many rows of one context and slot in one index
+entry, and SQLite stores the rows in that order.
 """
 
 from typing import Any
@@ -152,8 +152,9 @@ host_samples = _whole_samples(host_contexts, host_rows)
 
 
 def since(of: sa.FromClause, at: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return a condition for samples since a time in microseconds, which uses the index if
-    possible.
+    """Return a condition for samples at or after a time in microseconds.
+
+    The condition uses the index if possible.
     """
     return (of.c.slot >= slot_of(at)) & (of.c.corrected_at >= at)
 
@@ -164,5 +165,5 @@ def until(of: sa.FromClause, at: sa.ColumnElement[Any]) -> sa.ColumnElement[bool
 
 
 def slot_of(at: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
-    """Return the slot of a time in microseconds, which is never before 1970."""
+    """Return the 5-minute slot of a time in microseconds; the time is never before 1970."""
     return at.op("/", return_type=sa.BigInteger())(_slot)

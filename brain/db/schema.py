@@ -42,8 +42,8 @@ class MigrationResult:
 
     @property
     def message(self) -> str:
-        """Return one or two sentences for the log; empty if nothing was done and nothing is
-        left.
+        """Return one or two sentences for the log; an empty string if no step was
+        done or remains.
         """
         said = []
         if self.before != self.after:
@@ -62,9 +62,9 @@ def prepare(url: str, *, contract: bool = False, migrations: Path | None = None)
     """Bring the database to this code's schema, under a lock for which other processes wait.
 
     At service start only *expand* steps run on PostgreSQL, because an older Brain may still be
-    serving beside this one; ``contract=True`` is ``brain migrate``. An SQLite file belongs to one
-    Brain: every step runs, and an existing file is copied first. ``migrations`` is the directory of
-    the shipped steps.
+    serving beside this one. ``brain migrate`` sets ``contract=True``, which also runs *contract*
+    steps. An SQLite file belongs to one Brain: every step runs, and an existing file is copied
+    first. ``migrations`` is the directory of the shipped steps.
 
     Raises:
         SchemaTooNew: a newer Brain wrote the database.
@@ -115,16 +115,16 @@ def current(connection: sa.Connection) -> str | None:
 
 
 def expect_known(revision: str) -> None:
-    """Check that this version can use, or migrate, a database of a revision.
+    """Check that this version of Brain can use or migrate a database with this revision.
 
     Raises:
-        SchemaTooNew: it cannot.
+        SchemaTooNew: a newer version of Brain wrote the database.
     """
     _missing(ScriptDirectory(str(migrations_path())), revision)
 
 
 def config(connection: sa.Connection, migrations: Path | None = None) -> Config:
-    """Return Alembic's configuration, which reads no file and carries the connection."""
+    """Return Alembic's configuration, which reads no file and contains the database connection."""
     made = Config()
     made.set_main_option("script_location", str(migrations or migrations_path()).replace("%", "%%"))
     made.attributes["connection"] = connection
@@ -132,7 +132,10 @@ def config(connection: sa.Connection, migrations: Path | None = None) -> Config:
 
 
 def migrations_path() -> Path:
-    """Return the directory of migrations: inside a built package, else beside it in a checkout."""
+    """Return the directory of the migrations.
+
+    It is inside an installed package, and beside the package in a checkout.
+    """
     package = Path(brain.__file__).parent
     shipped = package / "_migrations"
     return shipped if shipped.is_dir() else package.parent / "migrations"
@@ -196,9 +199,10 @@ def _make_private(file: Path) -> None:
 
 
 def set_aside(database: Path, name: str) -> Path:
-    """Copy an SQLite file to ``….before-<name>`` beside it, as it was last committed.
+    """Copy an SQLite file to ``….before-<name>`` beside it, with all committed changes.
 
-    An earlier copy stays, because a restored database that is migrated again is a different one.
+    An earlier copy is not overwritten, because its content may differ: a database that was restored
+    may be migrated again.
     """
     copy = _free_name(database, name)
     copy_sqlite(database, copy)

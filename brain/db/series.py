@@ -1,4 +1,4 @@
-"""Series of metrics, downsampled by the database; the rules are those of brain.series."""
+"""Reads series of metrics, which the database downsamples by the rules of ``brain.series``."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from brain.types.job import JobId
 def lines(
     connection: sa.Connection, asked: Mapping[JobId, SeriesStretch], *, points: int
 ) -> Mapping[JobId, Sequence[SeriesBucket]]:
-    """Return the points of a metric for each job, from raw samples and, where those were deleted,
+    """Return the points of a metric for each job, from raw samples; where raw samples were deleted,
     from means of minutes and hours.
 
     One statement serves all jobs with the same metric.

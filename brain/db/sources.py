@@ -1,4 +1,6 @@
-"""Counts and clock of each source, in the row that a writer of its samples locks."""
+"""Stores the counts and the clock of each source in one row, which writers of the source's samples
+lock.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +39,7 @@ class Count:
 def add_up(
     connection: sa.Connection, counts: Mapping[Source, Count], clocks: Mapping[Source, SourceClock]
 ) -> None:
-    """Store the counts of each source, and its clock."""
+    """Add the counts of each source to its stored counts, and store the source's clock."""
     rows = []
     for source, of in sorted(counts.items()):
         clock = clocks[source]

@@ -32,7 +32,7 @@ def free_bytes(engine: sa.Engine) -> int:
 def shrink(engine: sa.Engine, *, whole: bool) -> int:
     """Give all free pages back to the file system; return the number of freed bytes.
 
-    With ``whole``, rewrite an old file.
+    With ``whole``, a file from an earlier release, which kept its free pages, is rewritten.
     """
     before = free_bytes(engine)
     if _number(engine, "auto_vacuum") != _INCREMENTAL:

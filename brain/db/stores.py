@@ -56,8 +56,8 @@ class SqlTransaction:
 
     @property
     def uses(self) -> SqlTokenUses:
-        """Return the last uses of tokens; their writers, like those of samples, do not wait for
-        each other.
+        """Return the last uses of tokens; transactions that write them do not wait
+        for each other.
         """
         return SqlTokenUses(self._connection)
 

@@ -23,10 +23,10 @@ _LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SqlWorlds:
-    """``WorldStore``, one row per world and per replica.
+    """``WorldStore``, with one row per world and one row per replica.
 
-    ``known`` are the worlds of jobs that the transaction has read; ``placed`` are the replicas that
-    it read ahead.
+    ``known`` holds the worlds of jobs that this transaction has already read; ``placed`` holds the
+    replicas that it has read ahead.
     """
 
     def __init__(
@@ -161,7 +161,9 @@ class SqlNodes:
 
 
 class SqlFits:
-    """``FitStore``, one row per job and kind; ``known`` are those that the transaction has read."""
+    """``FitStore``, with one row per job and kind of fit; ``known`` holds the fits that this
+    transaction has already read.
+    """
 
     def __init__(
         self, connection: sa.Connection, known: dict[tuple[JobId, str], StoredFit | None]

@@ -1,8 +1,9 @@
 """Writes samples to SQLite and PostgreSQL: many batches per transaction, many rows per statement.
 
 A writer locks the row of a source in ``sources`` before it compares samples, so that no other
-writer adds samples of that source meanwhile. A sample newer than all earlier ones of its source is
-new. One query finds the known ones among the others, which are late or repeated.
+writer adds samples of that source meanwhile. A sample that is newer than all stored samples of its
+source must be new. Older samples are late or repeated; one query finds those that are already
+stored.
 """
 
 from collections import defaultdict

@@ -3,10 +3,10 @@
 usage      use of resources by a running job's replicas, kept after its end
 history    jobs that ran, as input of the models
 asking     document and question -> answer
-roles      readings of machines as use of replicas of a role
+roles      converts readings of machines into the resources that replicas of a role use
 memory     worlds that ran out of memory, and the time until a leak exhausts it
-leaks      a restart before leaking memory runs out, as a plan
-proposal   advice on resources as a plan
+leaks      a plan that restarts a job before leaking memory runs out
+proposal   a plan that carries out the advice on resources
 beginning  amounts that a new job begins with
 advice     amounts that a running job's replicas should reserve
 report     reservation, use, advice, and the cost of the difference

@@ -198,7 +198,8 @@ def _short(above: float) -> str:
 def notices(tx: Transaction, job: Job, settings: Settings, now: datetime) -> list[Notice]:
     """Return the notices about the resources of a running job, most urgent first.
 
-    The notices need no query beyond ``read_ahead``, because lists show them for every job.
+    This function queries only data that ``read_ahead`` has cached, because lists show notices for
+    every job.
     """
     found = _advised(tx, job, settings, now, WORKER, largest=None)
     if found is None:

@@ -1,4 +1,6 @@
-"""Answers a request for an estimate: turns the document and the questions into sizes."""
+"""Answers a request for an estimate: computes the rows for each size from the document and the
+questions.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -49,7 +51,9 @@ def ask(
 
 
 def limited(document: JobDocument, question: EstimateQuestion, now: datetime) -> EstimateQuestion:
-    """Return the question; if it has no deadline or budget, add the document's."""
+    """Return the question with the document's limits: its deadline or budget applies if the
+    question gives none.
+    """
     budget, deadline = document.budget, document.deadline
     left = None if deadline is None else max(1.0, (deadline - now).total_seconds())
     of_document: dict[str, Any] = {

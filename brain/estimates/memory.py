@@ -1,4 +1,6 @@
-"""Memory of a job's replicas: worlds that ran out of it, and the time until a leak exhausts it."""
+"""Finds worlds of a job that ran out of memory, and predicts when a memory leak exhausts the
+memory.
+"""
 
 from collections.abc import Sequence
 

@@ -52,11 +52,12 @@ def propose(
     now: datetime,
     room: Room = room,
 ) -> ScalePlan | None:
-    """Store the advice on the amounts of all roles of a job as one plan; return None if none is
+    """Store the advice on the amounts of all roles of a job as one plan; return None if no plan is
     due.
 
-    A plan is due if it is ``worthwhile`` and the last plan of amounts is not too recent. The job's
-    amounts must also be enforced for every live replica, so that a change needs no restart.
+    A plan is due if it is ``worthwhile`` and enough time has passed since the last plan of amounts.
+    The job's amounts must also be enforced for every live replica, so that a change needs no
+    restart.
     """
     _, current = lifecycle.standing(tx.plans.of(job.id), job)
     if not enforced(tx, job.id, current) or _too_soon(tx, job, settings, now):

@@ -38,7 +38,7 @@ _SHOW = {"cpu": cores, "memory": gibibytes}
 def report(
     tx: Transaction, job: Job, document: Mapping[str, Any], settings: Settings, now: datetime
 ) -> JobReport:
-    """Return the report card of a job; ``document`` is the job's own, in the form that a person
+    """Return the report card of a job; ``document`` is the job's document in the form that a person
     writes.
     """
     world = tx.worlds.latest(job.id)

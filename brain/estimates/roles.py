@@ -79,7 +79,7 @@ class Part:
 
 
 class Refusal(NamedTuple):
-    """The reason why a reading, or a part of it, is not used."""
+    """The reason why a reading of a machine, or the part of it for one replica, is not used."""
 
     #: A word for ``/metrics``.
     code: str
@@ -148,12 +148,13 @@ def by_role(
     hosts: Mapping[NodeName, Host | None],
     roles: Mapping[int, str],
 ) -> dict[str, list[Part]]:
-    """Return the readings by the role of their replicas; a node without known replicas has one
-    worker.
+    """Return the readings by the role of their replicas; a node without known replicas counts as
+    one worker.
 
     Replicas of one node that were read separately are kept separate, because a mean would hide a
-    replica that a quota stops. ``roles`` has the role of each replica of the world; the replicas of
-    a reading share its limits evenly if the world has one role. A pod's reading has its own limits.
+    replica that its CPU quota throttles. ``roles`` has the role of each replica of the world. If
+    the world has only one role, the replicas that a reading covers share the reading's limits
+    evenly. A pod's reading has its own limits.
     """
     found: dict[str, list[Part]] = defaultdict(list)
     alone = len(set(roles.values())) == 1
@@ -181,10 +182,10 @@ def role_use(
     Args:
         use: The use so far.
         parts: The readings, at least one.
-        busiest: True to count only each instant's busiest part.
+        busiest: True to count only the busiest replica at each instant.
         mingled: True if replicas of other roles share the nodes.
-        quota_millis: CPU that each replica reserved at all readings; None if unknown; the share of
-            stopped periods may then belong to another quota.
+        quota_millis: CPU that each replica reserved at all readings. If it is None (unknown),
+            throttling is ignored, because it may have happened under another quota.
     """
     instants: dict[float, list[Part]] = defaultdict(list)
     for part in parts:
@@ -226,7 +227,9 @@ def _throttled(parts: Sequence[Part]) -> float:
 
 
 def with_growth(use: RoleUse, parts: Sequence[Part], steps: int) -> RoleUse:
-    """Return the use of servers, with the fullest server's memory after ``steps`` more steps."""
+    """Return the use of servers; the memory of the fullest server is the memory expected after
+    ``steps`` more steps.
+    """
     if steps <= 0:
         return use
     held = [part.memory_bytes for part in parts if part.at_seconds == parts[-1].at_seconds]

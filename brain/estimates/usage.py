@@ -93,7 +93,7 @@ class Used:
         return self.leak_told > 0
 
     def role(self, name: str) -> RoleUse | None:
-        """Return the use of a role; None if none was read."""
+        """Return the use of a role; None if no use of this role was measured."""
         return next((one for one in self.roles if one.role == name), None)
 
     @property
@@ -162,7 +162,9 @@ def _late(used: Used, readings: Sequence[HostSample]) -> list[HostSample]:
 
 
 def waits(job: Job) -> bool:
-    """Return True if a job's workers wait for each other; those of parameter-server jobs do not."""
+    """Return True if a job's workers wait for each other; workers of parameter-server
+    jobs do not.
+    """
     return not job.document.independent and PS not in job.document.roles
 
 
@@ -185,8 +187,8 @@ def inherited(tx: Transaction, job: Job) -> Used:
 
 
 def with_kills(used: Used, size: Allocation, worlds: Sequence[World]) -> Used:
-    """Return ``used`` with a kill for each world that ran out of memory, in the role that failed
-    first.
+    """Return ``used`` with one more ``MemoryKill`` for each world that ran out of memory, in the
+    role that failed first.
     """
     for role, amounts in size.amounts.items():
         known = used.role(role) or RoleUse(role=role)
@@ -233,7 +235,9 @@ def _unresolved(used: Used, now: datetime) -> str:
 
 
 def lasts(used: Used, job: Job, world: World) -> Band | None:
-    """Return the seconds until leaking memory runs out in a world; None if that is not near."""
+    """Return the seconds until leaking memory runs out in a world; None if that time
+    is not near.
+    """
     use = used.role(WORKER)
     seen = next((one for one in used.uses if one.epoch == world.epoch), None)
     if use is None or seen is None:
@@ -242,14 +246,18 @@ def lasts(used: Used, job: Job, world: World) -> Band | None:
 
 
 def uses_of(tx: Transaction, job: Job) -> tuple[WorldUse, ...]:
-    """Return the use of replicas in a job's worlds; empty if the job reserves no accelerators."""
+    """Return the use of replicas in each of a job's worlds; empty if the job reserves no
+    accelerators.
+    """
     if job.resources.gpus == 0:
         return ()
     return used_by(tx.fits.get(job.id, KIND)).uses
 
 
 def used_of(tx: Transaction, job: Job) -> Used:
-    """Return the use of a job; for an ended one, up to the end of its last world."""
+    """Return the use of a job; for a job that has ended, the use up to the end of its
+    last world.
+    """
     used = used_by(tx.fits.get(job.id, KIND))
     return with_kills(used, _size(tx, job), tx.worlds.of(job.id)) if job.finished else used
 
@@ -278,11 +286,11 @@ def folded(
         used: The use so far.
         readings: Readings of machines.
         world: The world of the readings.
-        steps: Samples of its workers' steps.
-        hosts: Replicas by node; None: those of the world alone.
-        coupled: True if its workers wait for each other.
+        steps: Samples of the steps of the world's workers.
+        hosts: Replicas by node; if None, only the world's own replicas count.
+        coupled: True if the world's workers wait for each other.
         missed: Readings that came too late to be used.
-        amounts: Amounts that each replica of a role had at all readings; empty: unknown.
+        amounts: Amounts that each replica of a role had at all readings; empty if they are unknown.
     """
     hosts = hosts_of(world) if hosts is None else hosts
     newest = max(each[-1].measured_at for each in (readings, steps) if each)

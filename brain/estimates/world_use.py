@@ -1,4 +1,4 @@
-"""Readings of workers as the use of their world."""
+"""Computes the resource use of a world from readings of its workers."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _LONGEST_GAP = 60
 
 
 def with_parts(use: WorldUse, parts: Sequence[Part]) -> WorldUse:
-    """Return the use of a world with more readings of its workers, at least one."""
+    """Return the resource use of a world after more readings of its workers, at least one."""
     seen = [part.reading for part in parts]
     use = _with_memory(_with_cpu(use, parts), parts)
     return _with_stalls(_with_devices(_with_network(use, seen), seen), seen)

@@ -1,4 +1,4 @@
-"""Every port on dictionaries, for tests, replay and simulation, with the behaviour of
+"""Implements every port with dictionaries, for tests, replay and simulation; behaves like
 ``brain.db``.
 """
 
@@ -47,7 +47,7 @@ _TABLES = (
 
 
 class MemoryTransaction:
-    """All stores on one set of tables; other transactions see no change until the end."""
+    """All stores of one transaction; other transactions see its changes only after its end."""
 
     def __init__(self, committed: Mapping[str, dict[Any, Any]]) -> None:
         rows: dict[str, Rows[Any, Any]] = {name: Rows(table) for name, table in committed.items()}
@@ -69,7 +69,7 @@ class MemoryTransaction:
         self.pools = MemoryPools(rows)
 
     def commit(self) -> None:
-        """Let other transactions see the changes of this one."""
+        """Let other transactions see the changes of this transaction."""
         for rows in self._rows.values():
             rows.commit()
 

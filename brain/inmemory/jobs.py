@@ -1,4 +1,4 @@
-"""Jobs, their plans and decisions, on dictionaries."""
+"""Stores jobs, their plans and decisions in dictionaries."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +14,9 @@ from brain.types.resources import PoolName
 
 
 class MemoryJobs:
-    """``JobStore`` on a dictionary by id; ``fitted`` reads the dictionary of fits."""
+    """``JobStore`` that keeps jobs in a dictionary by id; ``fitted`` reads the
+    dictionary of fits.
+    """
 
     def __init__(self, rows: Rows[str, Job], fits: Rows[tuple[JobId, str], StoredFit]) -> None:
         self._rows, self._fits = rows, fits
@@ -85,7 +87,7 @@ class MemoryJobs:
 
 
 class MemoryPlans:
-    """``PlanStore`` on a dictionary by job, which holds dictionaries by generation."""
+    """``PlanStore`` that keeps, for each job, a dictionary of plans by generation."""
 
     def __init__(
         self,

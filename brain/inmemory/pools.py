@@ -1,4 +1,4 @@
-"""Policies and latest rounds of pools, in dictionaries."""
+"""Stores the policies and latest rounds of pools in dictionaries."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,9 @@ from brain.types.world import ReplicaState
 
 
 class MemoryPools:
-    """``PoolStore`` over all tables of a transaction, because a mark depends on most of them."""
+    """``PoolStore`` in memory; it reads all tables of a transaction, because a job's ``Mark``
+    depends on most of them.
+    """
 
     def __init__(self, rows: Mapping[str, Rows[Any, Any]]) -> None:
         self._rows = rows

@@ -1,4 +1,4 @@
-"""Events, audit, access and freezes, on dictionaries."""
+"""Stores events, the audit log, tokens and freezes in dictionaries."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from brain.types.record import AuditEntry, Event, Token
 
 
 class MemoryEvents:
-    """``EventStore`` on a dictionary by id."""
+    """``EventStore`` that keeps events in a dictionary by id."""
 
     def __init__(self, rows: Rows[int, Event]) -> None:
         self._rows = rows
@@ -33,7 +33,7 @@ class MemoryEvents:
 
 
 class MemoryAudit:
-    """``AuditStore`` on a dictionary by id."""
+    """``AuditStore`` that keeps audit entries in a dictionary by id."""
 
     def __init__(self, rows: Rows[int, AuditEntry]) -> None:
         self._rows = rows
@@ -58,7 +58,7 @@ class StoredAnswer:
 
 
 class MemoryTokenUses:
-    """``TokenUses`` on the dictionary of tokens."""
+    """``TokenUses`` that writes the last use into the dictionary of tokens."""
 
     def __init__(self, tokens: Rows[str, Token], jobs: Rows[JobId, Job]) -> None:
         self._tokens, self._jobs = tokens, jobs
@@ -78,7 +78,7 @@ class MemoryTokenUses:
 
 
 class MemoryAccess:
-    """``AccessStore`` on dictionaries."""
+    """``AccessStore`` that keeps its values in dictionaries."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class MemoryAccess:
 
 
 class MemoryFreezes:
-    """``FreezeStore`` on a dictionary by scope and target."""
+    """``FreezeStore`` that keeps freezes in a dictionary by scope and target."""
 
     def __init__(self, rows: Rows[tuple[str, str], Freeze]) -> None:
         self._rows = rows

@@ -8,10 +8,11 @@ V = TypeVar("V")
 
 
 class Rows(MutableMapping[K, V]):
-    """A dictionary of changes over ``committed`` rows; ``commit`` moves the changes to these rows.
+    """A dictionary that holds a transaction's changes to ``committed`` rows; ``commit`` applies
+    them.
 
-    The cost of a transaction depends on its changes, not on the size of the table. No other
-    transaction may read ``committed`` meanwhile; transactions take turns.
+    The cost of a transaction depends on the number of its changes, not on the size of the table. No
+    other transaction may read ``committed`` meanwhile; transactions take turns.
     """
 
     __slots__ = ("_committed", "_gone", "_length", "_new")

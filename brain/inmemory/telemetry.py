@@ -1,4 +1,4 @@
-"""Samples, and their means of minutes and hours, on dictionaries."""
+"""Stores samples, and their means over minutes and hours, in dictionaries."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ class Counted:
 
 
 class MemoryTelemetry:
-    """``TelemetryStore`` on one dictionary of samples per job."""
+    """``TelemetryStore`` that keeps each job's samples in a dictionary."""
 
     def __init__(
         self,

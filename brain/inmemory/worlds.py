@@ -1,4 +1,4 @@
-"""Worlds, replicas, nodes, fits and leases of pools, in dictionaries."""
+"""Stores worlds, replicas, nodes, fits and leases of pools in dictionaries."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MemoryWorlds:
-    """``WorldStore`` on dictionaries by job, which hold dictionaries by epoch or (role, id)."""
+    """``WorldStore`` that keeps, for each job, worlds by epoch and replicas by role and id."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class MemoryWorlds:
 
 
 class MemoryNodes:
-    """``NodeStore`` on a dictionary by name."""
+    """``NodeStore`` that keeps nodes in a dictionary by name."""
 
     def __init__(self, rows: Rows[NodeName, Node]) -> None:
         self._rows = rows
@@ -100,7 +100,7 @@ class MemoryNodes:
 
 
 class MemoryFits:
-    """``FitStore`` on a dictionary by job and kind."""
+    """``FitStore`` that keeps fits in a dictionary by job and kind."""
 
     def __init__(self, rows: Rows[tuple[JobId, str], StoredFit]) -> None:
         self._rows = rows
@@ -116,7 +116,7 @@ class MemoryFits:
 
 
 class MemoryLeases:
-    """``LeaseStore`` on a dictionary by pool."""
+    """``LeaseStore`` that keeps leases in a dictionary by pool."""
 
     def __init__(self, rows: Rows[PoolName, PoolLease]) -> None:
         self._rows = rows

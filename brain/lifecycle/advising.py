@@ -44,7 +44,7 @@ def lift_advise_only(tx: Transaction, job: Job, *, by: str, now: datetime) -> Jo
 
 
 def count_rollbacks(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) -> None:
-    """Make a job advise-only if it was rolled back too often within a day."""
+    """Make a job advise-only if its plans were rolled back too often within a day."""
     lifted = tx.fits.get(plan.job, LIFTED)
     since = now - _DAY if lifted is None else max(now - _DAY, lifted.fitted_at)
     recent = [

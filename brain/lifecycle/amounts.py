@@ -89,13 +89,13 @@ def recent_use(tx: Transaction, job: Job, now: datetime, role: str = WORKER) -> 
 def fell_short(
     tx: Transaction, job: Job, plan: ScalePlan, sight: ThroughputObserved, settings: Settings
 ) -> tuple[str, Point | Undetermined]:
-    """Return a phrase that says how a plan's amounts are too small (empty: they suffice), and the
-    throughput.
+    """Return a phrase about the plan's amounts that are too small, and the throughput.
 
-    The throughput is measured from the time when the plan was applied, because a plan of amounts
-    forms no world. The result is Undetermined until use and throughput were measured for long
-    enough, unless a world ran out of memory. A plan that lowers amounts is not undone because of
-    memory that it kept or raised: undoing it would only delay the next raise.
+    The phrase is empty if the amounts suffice. The throughput is measured from the time when the
+    plan was applied, because a plan of amounts forms no world. The result is Undetermined until use
+    and throughput were measured for long enough, unless a world ran out of memory. A plan that
+    lowers amounts is not undone because of memory that it kept or raised: undoing it would only
+    delay the next raise.
     """
     applied = plan.updated_at
     if out := ran_out(tx, plan):
@@ -120,8 +120,8 @@ def fell_short(
 
 
 def ran_out(tx: Transaction, plan: ScalePlan) -> str:
-    """Return a clause about the world that ran out of memory after a plan was applied; empty if
-    none did.
+    """Return a clause about the world that ran out of memory after a plan was applied; empty if no
+    world did.
     """
     for world in tx.worlds.of(plan.job):
         why = world.diagnosis
@@ -132,8 +132,10 @@ def ran_out(tx: Transaction, plan: ScalePlan) -> str:
 
 
 def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:
-    """Return a phrase about the amounts of ``reserved`` that the use before or after the plan
-    exceeds; empty if there are none.
+    """Return a phrase about the amounts in ``reserved`` that are too small; empty if all suffice.
+
+    Memory is too small if the use after the plan nearly fills it; CPU, if a quota throttles a
+    replica more often than before the plan.
     """
     said = []
     used, most = after.memory_bytes, reserved.memory_bytes
@@ -165,8 +167,10 @@ def refused(tx: Transaction, plan: ScalePlan, now: datetime) -> str:
 
 
 def overused(tx: Transaction, plan: ScalePlan, now: datetime) -> str | None:
-    """Return the reason why a plan may no longer lower memory; None if it may, or lowers no
-    memory.
+    """Return the reason why a plan may not lower memory any more, because a replica now uses too
+    much.
+
+    None if no memory that the plan lowers is too small.
     """
     job = tx.jobs.get(plan.job)
     for role, amounts in plan.target.amounts.items():

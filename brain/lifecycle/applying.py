@@ -16,7 +16,7 @@ from brain.typeset import duration, plan_change
 
 
 def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime) -> ScalePlan:
-    """Mark a plan as applied once its target is met; abandon it if replicas refuse it."""
+    """Mark a plan as applied once its target is met; abandon the plan if replicas refuse it."""
     plan = settle(tx, plan, settings=settings, now=now)
     why = refused(tx, plan, now) or overdue(plan, settings, now) or overtaken(tx, plan)
     if plan.state is PlanState.APPLYING and not why and shut_out(tx, plan, settings, now):
@@ -35,11 +35,11 @@ def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime
 
 
 def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
-    """Return the reason to abandon advice on amounts that no scaler carries out, or a restart that
-    is too late; else an empty text.
+    """Return the reason to abandon a plan: no scaler carries out its amounts, or its restart is too
+    late.
 
-    Advice on amounts needs no restart and so does not wait for a safe point. While the advice is
-    active, Brain decides nothing else about the job.
+    The result is empty if there is no such reason. Advice on amounts needs no restart and so does
+    not wait for a safe point. While the advice is active, Brain decides nothing else about the job.
     """
     if plan.kind is PlanKind.RESTART and now >= plan.expires_at:
         return "no safe point came before the time at which memory was predicted to run out"
@@ -79,9 +79,9 @@ def _give_up(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> Scale
 def lapse(tx: Transaction, plan: ScalePlan, *, now: datetime, room: Room) -> None:
     """End an approved plan that could not begin in time, if only the policy approved it.
 
-    This applies to advice and to rollbacks of amounts. A restart ends even if a person approved it.
-    By then the measurements behind the advice are old, and while the advice waits, Brain decides
-    nothing else about the job.
+    This applies to plans of amounts, both advice and rollbacks. A plan for a restart ends even if a
+    person approved it. After such a delay, the measurements behind the plan are old, and while the
+    plan waits, Brain decides nothing else about the job.
     """
     lapses = (AUTO, ROLLBACK) if plan.in_place else (AUTO,)
     by_policy = plan.approval is not None and plan.approval.by in lapses

@@ -3,7 +3,7 @@
 Brain chooses batch sizes only for jobs that request this (``batch.tune``), and only if it may act
 without a person. A change of the batch size alone is no plan, because the job keeps its size and
 nothing restarts. A plan for another size includes a batch size. If a script ignored a requested
-batch size, Brain requests no other.
+batch size, Brain requests no other batch size.
 """
 
 from datetime import datetime
@@ -60,17 +60,19 @@ def rebatch(
 
 
 def ask_with(tx: Transaction, job: Job, plan: ScalePlan, now: datetime) -> None:
-    """Request from the script the batch size that belongs to the target of a plan that begins."""
+    """Request from the script the batch size that a plan's target names, because the
+    plan begins.
+    """
     wish = plan.target.batch
     if job.document.tunes and wish is not None and wish != wished_batch(tx, job):
         _ask(tx, job, BatchChoice(wish=wish, reason=brought(wish, plan.target.replicas)), now)
 
 
 def worths(plan: ScalePlan, sight: ThroughputObserved) -> Worths:
-    """Return the value of an example at the measured batch size and at the batch size before the
-    plan.
+    """Return the value of an example at the measured batch size, and its value at the batch size
+    before the plan.
 
-    Both are given in examples of the batch size that the plan promised.
+    The unit of both values is one example at the batch size that the plan promised.
     """
     model, promised, before = sight.model, plan.target.batch, plan.current.batch
     if model is None or promised is None or before is None or model.batching is not Batching.TOLD:

@@ -1,9 +1,9 @@
 """The capacity of a pool: the resources that no job reserves.
 
 A started job reserves as many replicas as it has or should have, whichever is more. Each replica
-reserves the largest of four amounts: the present target's, those of a plan being applied, those
-observed, and those that a rollback would restore. So no resource is assigned twice while a world
-changes.
+reserves the largest of four amounts: the amount of the present target, the amount of a plan that is
+being applied, the observed amount, and the amount that a rollback would restore. So no resource is
+assigned twice while a world changes.
 """
 
 from bisect import bisect_left
@@ -324,8 +324,9 @@ def room_beside_others(tx: Transaction, job: Job) -> Room:
 
 
 def sized(job: Job, size: Allocation) -> Job:
-    """Return the job with amounts of ``size`` for ``room`` to use: those of each group, or the mean
-    of all roles.
+    """Return the job with the amounts of ``size``, so that ``room`` can compute with them.
+
+    A job with groups gets the amounts of each group; any other job gets the mean over all roles.
     """
     groups = {n: replace(one, resources=size.of(n)) for n, one in groups_of(size.roles)}
     if not groups:

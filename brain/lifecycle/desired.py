@@ -41,13 +41,14 @@ class AskedBatch:
 
 
 def asked_batch(tx: Transaction, job: Job) -> AskedBatch | None:
-    """Return the batch size that Brain chose; None if it has chosen none yet."""
+    """Return the batch size that Brain chose; None if Brain has not chosen a batch size yet."""
     stored = tx.fits.get(job.id, BATCH) if job.document.tunes else None
     return wire.decode(stored.parameters, AskedBatch) if stored else None
 
 
 def wished_batch(tx: Transaction, job: Job) -> BatchWish | None:
-    """Return the batch size that the script should use: Brain's choice, else the declared one.
+    """Return the batch size that the script should use: Brain's choice, or the declared batch size
+    if Brain has not chosen.
 
     So a script with ``batch.tune`` uses the declared batch size at every job size until Brain
     chooses.
@@ -64,7 +65,9 @@ def wished_batch(tx: Transaction, job: Job) -> BatchWish | None:
 
 
 def effective_mode(job: Job, settings: Settings) -> PolicyMode:
-    """Return the policy mode of a job: its own, else the service's."""
+    """Return the policy mode of a job: the mode that its document names, else the service's
+    default.
+    """
     return job.document.policy.mode or PolicyMode(settings.policy_mode)
 
 
@@ -74,8 +77,9 @@ def may_act(job: Job, settings: Settings) -> bool:
 
 
 def frozen(tx: Transaction, job: Job) -> Freeze | None:
-    """Return the freeze that applies to a job (the widest, if several do); None if plans may be
-    applied.
+    """Return the freeze that applies to a job; None if plans may be applied.
+
+    If several freezes apply, the result is the one with the widest scope.
     """
     covers = {
         FreezeScope.ALL: "",
@@ -119,8 +123,9 @@ def standing(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
 
 
 def wished(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
-    """Return generation and target of the desired world: the plan being applied, else the present
-    target.
+    """Return the generation and target of the desired world.
+
+    They belong to the plan that is being applied or, without one, to the present target.
     """
     applying = next((plan for plan in plans if plan.state is PlanState.APPLYING), None)
     if applying is None:
@@ -130,15 +135,18 @@ def wished(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
 
 
 def begin_on(tx: Transaction, job: Job, nodes: Nodes, now: datetime) -> None:
-    """Store the nodes of a job's first world; empty: any nodes."""
+    """Store the nodes on which a job's first world should run; without any, every
+    node is allowed.
+    """
     if nodes or tx.fits.get(job.id, FIRST_NODES) is not None:
         kept = wire.encode(nodes).decode()
         tx.fits.put(StoredFit(job=job.id, kind=FIRST_NODES, parameters=kept, fitted_at=now))
 
 
 def wished_nodes(tx: Transaction, job: Job, generation: int, target: Allocation) -> Nodes:
-    """Return the nodes of the desired world: those of its plan, or those on which the job begins;
-    empty: any nodes.
+    """Return the nodes of the desired world; empty if any node will do.
+
+    They are the nodes that the plan names, or the nodes on which the job begins.
     """
     if generation or job.state in EMPTY:
         return target.nodes
@@ -200,8 +208,8 @@ def begun_anew(world: World, plan: ScalePlan) -> bool:
 
 
 def moved(world: World, target: Allocation) -> bool:
-    """Return True if the world runs on the nodes that ``target`` names, or ``target`` names
-    none.
+    """Return True if the world runs on the nodes that ``target`` names, or if ``target`` names no
+    nodes.
     """
     found = Counter(member.node for member in world.members)
     return not target.nodes or found == Counter(dict(target.nodes))

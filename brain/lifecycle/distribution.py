@@ -107,7 +107,7 @@ def revert(
     """Undo Brain's own growth if the replicas turned out to be copies; return the plan that is
     undone.
 
-    A size that a person requested stays, as with every verdict.
+    A size that a person requested is not undone, because no verdict undoes such a size.
     """
     why = _sentence(plan.target.replicas)
     outcome: Outcome = replace(

@@ -50,14 +50,15 @@ def submit(
     confined: bool = False,
     amounts: tuple[Resources, str] | None = None,
 ) -> Job:
-    """Queue a new job, with ``amounts`` and their reason instead of the document's. Only the names
-    of its environment variables are stored here, not their values.
+    """Queue a new job; ``amounts``, with their reason, replace the amounts in the document.
+
+    Only the names of the job's environment variables are stored here, not their values.
 
     Raises:
         ImpossibleBounds: no size satisfies the document's bounds.
-        BadInput: the job can never run: a field cannot be used, or not even its first size fits
-            the empty pool.
-        NameTaken: an unfinished job of its project has this name.
+        BadInput: the job can never run: a field cannot be used, or not even the job's first size
+            fits the empty pool.
+        NameTaken: an unfinished job of the same project has this name.
     """
     document.check()
     check_limits(document, settings, now)
@@ -129,8 +130,8 @@ def admit(
     nodes: FirstNodes = lambda job, replicas: (),
     begun: Callable[[Transaction, Sequence[JobId]], None] = lambda tx, jobs: None,
 ) -> tuple[Job, ...]:
-    """Start those jobs of ``queue`` that fit, by priority, then by age; store for every other job
-    why it waits.
+    """Start the jobs of ``queue`` that fit, by priority, then by age; for each other job, store the
+    reason why it waits.
 
     Args:
         barred: Returns why a job may not start with a number of replicas, although they fit.
@@ -244,7 +245,7 @@ def end(
 
 
 def stopped(tx: Transaction, job: Job, now: datetime) -> Job:
-    """Suspend or cancel a job, as requested, once all its replicas have stopped."""
+    """Mark a job as suspended or cancelled, as requested, once all its replicas have stopped."""
     if job.intent is Intent.CANCEL:
         return end(tx, job, JobState.CANCELLED, "cancelled; all its replicas have stopped", now)
     job = move_job(tx, job, JobState.SUSPENDED, "suspended; all its replicas have stopped", now)

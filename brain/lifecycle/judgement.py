@@ -1,5 +1,5 @@
-"""The verdict on an applied plan: it compares promise and measurement, and may roll the plan
-back.
+"""The verdict on an applied plan: this module compares the plan's promise with the measurement, and
+may roll the plan back.
 """
 
 from dataclasses import replace
@@ -32,11 +32,11 @@ def judge(
     """Compare an applied plan's promise with the measurement, and roll the plan back if it fell
     short.
 
-    Only Brain's own advice is rolled back. If a person requested the size, it stays, and only the
-    verdict is stored. For a rollback, which promised nothing, only the throughput is stored.
-    Amounts stay if Brain may not act on the job, or if the plan raised them. ``worths`` has the
-    values of an example if batch sizes differ. ``short`` is a phrase that says which amounts are
-    too small.
+    Only Brain's own advice is rolled back. If a person requested the size, the size stays, and only
+    the verdict is stored. For a rollback, which promised nothing, only the throughput is stored.
+    Amounts stay if Brain may not act on the job, or if the plan raised them. If the batch size has
+    changed, ``worths`` has the values of an example before and after the change. ``short`` is a
+    phrase that says which amounts are too small.
     """
     both, holds = short or ("" if plan.changes_resources else "nothing was promised"), not short
     if plan.promised is not None and measured is not None:

@@ -60,7 +60,7 @@ class ThroughputObserved:
 
     @property
     def noise(self) -> NoiseScale | Undetermined:
-        """Return the gradient noise scale, or the probe's reason why there is none."""
+        """Return the gradient noise scale; if there is no scale, the probe's reason."""
         try:
             return self.gradients.scale
         except Undetermined as unsettled:
@@ -77,8 +77,8 @@ class ThroughputObserved:
 
     @property
     def sharded_bytes(self) -> int | None:
-        """Return the bytes of the largest worker's part of divided state; 0 if unknown, None if
-        nothing is divided.
+        """Return the bytes of the largest part of divided state that a worker holds; 0 if unknown,
+        None if nothing is divided.
         """
         parts = {one.place.rank: one.sharded_bytes for one in self.samples}
         known = [part for part in parts.values() if part is not None]
@@ -115,7 +115,9 @@ class ThroughputObserved:
         return self.model.predict(replicas)
 
     def promise(self, replicas: int) -> Prediction | None:
-        """Return the throughput that the model predicts at a size; None if it predicts none."""
+        """Return the throughput that the model predicts at a size; None if the model cannot predict
+        it.
+        """
         try:
             return self.predict(replicas)
         except Undetermined:

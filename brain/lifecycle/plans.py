@@ -101,7 +101,9 @@ def proceed(
     now: datetime,
     room: Room = room,
 ) -> ScalePlan:
-    """Approve a proposal if the policy and the plans on which it depends allow it, and begin it."""
+    """Approve a proposal and begin it, if the policy and the plans on which the proposal depends
+    allow this.
+    """
     if not may_act(job, settings) or unapproved(tx, plan):
         return plan
     plan = approved(tx, plan, AUTO, now)
@@ -115,7 +117,7 @@ def unapproved(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
 
 
 def forsaken(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
-    """Return a plan that should free resources for ``plan`` and never will."""
+    """Return a plan that should free resources for ``plan`` but will never do so."""
     needed = (tx.plans.get(job, generation) for job, generation in plan.after)
     return next((one for one in needed if not one.active and not reached(one)), None)
 
@@ -123,7 +125,9 @@ def forsaken(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
 def begin(
     tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime, room: Room = room
 ) -> ScalePlan:
-    """Begin to apply an approved plan, at most once; return it unchanged if an obstacle remains."""
+    """Begin to apply an approved plan, at most once; return the plan unchanged if an obstacle
+    remains.
+    """
     job = tx.jobs.get(plan.job)
     if plan.state is not PlanState.APPROVED or obstacle(tx, job, plan, room=room):
         return plan
@@ -320,7 +324,10 @@ def undoing(
     by: str = BRAIN,
     code: str = "rollback",
 ) -> ScalePlan:
-    """Return the plan that undoes ``plan``: it promises nothing, because its size was measured."""
+    """Return a rollback of ``plan``: a plan that restores the previous target.
+
+    The rollback promises nothing, because the throughput at that target was already measured.
+    """
     explanation = Explanation(
         code=code, reason=reason, next_step="It begins at the next safe point."
     )

@@ -1,5 +1,5 @@
-"""Renewal or withdrawal of proposals that wait for a person, if newer measurements contradict
-them.
+"""Renews or withdraws proposals that wait for a person, if newer measurements contradict the
+proposals.
 """
 
 from dataclasses import replace
@@ -18,8 +18,8 @@ from brain.typeset import number
 def outdated(plan: ScalePlan | None, measured: Prediction | None, settings: Settings) -> bool:
     """Return True if a proposal of Brain is based on a measurement that no longer holds.
 
-    This is so if the present interval and the earlier one do not overlap, and the rates differ by
-    more than half of ``minimum_gain``.
+    A measurement no longer holds if its interval and the present interval do not overlap, and the
+    two rates differ by more than half of ``minimum_gain``.
     """
     if plan is None or not waits_for_approval(plan):
         return False
@@ -75,7 +75,7 @@ def waits_for_approval(plan: ScalePlan | None) -> bool:
 def give_way(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> list[JobId]:
     """End a proposal that waits for approval, for an urgent reason.
 
-    Proposals that only make room for it end, too. Returns the jobs whose plans ended.
+    Proposals that only make room for this proposal end, too. Returns the jobs whose plans ended.
     """
     ended = [_end(tx, plan, f"withdrawn: {why}", now)]
     name = tx.jobs.get(plan.job).document.name

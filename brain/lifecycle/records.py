@@ -52,10 +52,10 @@ def acted(
 def move_job(
     tx: Transaction, job: Job, to: JobState, reason: str, now: datetime, **changes: Any
 ) -> Job:
-    """Store ``job`` in state ``to``; append an event if the state is new, not if only the reason
-    is.
+    """Store ``job`` in state ``to``; append an event if the state changes.
 
-    Nothing is stored if nothing changes, so that versions and ETags stay the same.
+    A change of the reason alone is stored without an event. Nothing is stored if nothing changes,
+    so that versions and ETags stay the same.
 
     Raises:
         IllegalTransition: ``JOB_MOVES`` has no such move.

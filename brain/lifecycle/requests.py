@@ -97,10 +97,11 @@ def clamp(
 ) -> tuple[int, str]:
     """Return the largest possible size up to ``replicas``, and the reason if it is smaller.
 
-    The size has the roles and amounts of ``ahead``.
+    If that size is smaller than ``replicas``, the second value is the reason. The size has the
+    roles and amounts of ``ahead``.
 
     Raises:
-        BadInput: fewer than one replica.
+        BadInput: ``replicas`` is less than 1.
         Conflict: not even the smallest allowed size fits the pool.
     """
     _expect_some(replicas)
@@ -134,7 +135,7 @@ def approve(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Approve a proposal at the version that was seen, and begin it if possible.
+    """Approve a proposal at the version that the person saw, and begin the plan if possible.
 
     Raises:
         VersionMismatch: the plan changed since ``version``.
@@ -224,8 +225,10 @@ def refusal(job: Job, plan: ScalePlan, settings: Settings, now: datetime) -> str
 
 
 def alone(tx: Transaction, plan: ScalePlan) -> str | None:
-    """Return why a plan that needs another plan's resources cannot be approved without the other
+    """Return the reason why a plan cannot be approved before another plan; None if there is no such
     plan.
+
+    The other plan frees resources that this plan needs, and is not approved yet.
     """
     first = unapproved(tx, plan)
     if first is None:

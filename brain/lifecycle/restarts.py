@@ -1,6 +1,6 @@
-"""A restart at the same size, before leaking memory runs out: its plan, its end, its verdict.
+"""Plans that restart a job at the same size before leaking memory runs out, and their verdicts.
 
-The plan promises that memory is freed, and that throughput stays the same.
+Such a plan promises that memory is freed, and that throughput stays the same.
 """
 
 from dataclasses import replace
@@ -53,7 +53,9 @@ def propose_restart(
 
 
 def overtaken(tx: Transaction, plan: ScalePlan) -> str:
-    """Return a clause about a world that began before the restart could; empty if there is none."""
+    """Return a clause about a world that began before the planned restart; empty if
+    there is none.
+    """
     world = tx.worlds.latest(plan.job)
     if plan.kind is not PlanKind.RESTART or world is None or begun_anew(world, plan):
         return ""
@@ -64,8 +66,10 @@ def overtaken(tx: Transaction, plan: ScalePlan) -> str:
 def unfreed(
     tx: Transaction, plan: ScalePlan, sight: ThroughputObserved
 ) -> tuple[str, Point | Undetermined]:
-    """Return a phrase about the memory that a restart did not free (empty: it freed enough), and
-    the throughput. The result is Undetermined until memory was read often enough.
+    """Return a phrase about the memory that a restart did not free, and the throughput.
+
+    The phrase is empty if the restart freed enough memory. The result is Undetermined until memory
+    was read often enough.
     """
     world, applied = sight.world, plan.updated_at
     if world is None or world.epoch != plan.outcome.epoch:

@@ -1,10 +1,10 @@
-"""Scores: comparisons of advice that was not followed with later measurements. Brain only records
-them.
+"""Scores: comparisons of advice that was not followed with later measurements.
 
-In the mode *shadow* no plan is ever applied; in other modes some plans expire, are rejected or
-superseded. Their promises can still be checked. If the job later runs at the size for another
-reason (a person's request, another plan), its throughput is compared with the promise. If it never
-does, the score stays open and ends inconclusive with the job.
+Brain only records scores. In the mode *shadow* no plan is ever applied; in other modes some plans
+expire, are rejected or are superseded. The promises of these plans can still be checked. If the job
+later runs at the advised size for another reason (a person's request, another plan), its throughput
+is compared with the promise. If the job never runs at that size, the score stays open, and becomes
+inconclusive when the job ends.
 """
 
 from collections.abc import Sequence

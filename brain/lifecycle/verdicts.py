@@ -1,4 +1,4 @@
-"""Verdicts on plans, with numbers and words, and their consequences."""
+"""Computes the verdicts on plans, describes them in words, and derives their consequences."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -36,8 +36,8 @@ def kept(
 
     A growth has this second condition because the band of an unmeasured size is wide, and may
     contain throughputs below the present one. Plans of amounts and restarts promise the throughput
-    measured before them. For these it is enough if the two bands overlap, or if the rates differ by
-    at most half of ``minimum_gain``.
+    that was measured before the plan. Such a promise is kept if the promised and the measured band
+    overlap, or if the two rates differ by at most half of ``minimum_gain``.
     """
     if plan.in_place or plan.kind is PlanKind.RESTART:
         # Both promise what was measured before them, whose band is narrow.

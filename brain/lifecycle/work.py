@@ -1,7 +1,7 @@
 """The work that a run has left, its limits, and the work of earlier runs of its script.
 
-Brain trusts declared steps and epochs once earlier runs of the job's script kept their
-declarations. Until then a declaration can only reduce the expected work. The length of an epoch is
+Brain trusts declared steps and epochs once the declarations of earlier runs of the job's script
+were right. Until then a declaration can only reduce the expected work. The length of an epoch is
 known only from earlier runs. A run without a declaration is expected to be as long as the earlier
 runs, if their lengths were alike.
 """
@@ -69,7 +69,7 @@ def steps_made(
     """Return the number of optimizer steps of the script so far, with repeated steps counted once.
 
     If Brain chooses the script's batch size, the result is in steps of its ``first`` batch size: a
-    step with another batch size counts as ``gain_of`` such steps.
+    step with another batch size counts as many such steps as ``gain_of`` returns.
     """
     gains = {point.epoch: gain_of(point, first) for point in seen}
     again = sum((world.steps_redone or 0) * gains.get(world.epoch, 1.0) for world in worlds)
@@ -182,7 +182,7 @@ def whole(job: Job, like: Point, past: Sequence[Finished]) -> float | None:
         job: The job.
         like: A point of an earlier run of the job's script; work is counted at this point's batch
             size.
-        past: As in ``still_to_come``.
+        past: The declared and actual work of earlier runs of the job's script, oldest first.
     """
     begins = replace(like, last_step=0)
     sight = ThroughputObserved(world=None, present=begins)
@@ -228,8 +228,9 @@ class WorldStretch:
 
 
 def stretches(worlds: Sequence[World], job: Job, now: datetime) -> list[WorldStretch]:
-    """Return the worlds in order, each with the time until it ended, the next one formed or the job
-    ended.
+    """Return the worlds in order, each with its time span.
+
+    A span ends when the world ended, the next world formed or the job ended, whichever came first.
     """
     found, ordered = [], sorted(worlds, key=lambda world: world.epoch)
     for place, world in enumerate(ordered):
@@ -290,7 +291,9 @@ def check_limits(document: JobDocument, settings: Settings, now: datetime) -> No
 
 
 def accelerators(each: Resources) -> float:
-    """Return the number of accelerators of a replica, or of its cores if it reserves none."""
+    """Return the number of accelerators that a replica reserves; if it reserves none, the number of
+    cores.
+    """
     return float(each.gpus) if each.gpus else max(each.cpu_millis, 1) / 1000
 
 

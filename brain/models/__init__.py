@@ -1,4 +1,5 @@
-"""Models that predict, each with its uncertainty. Pure; numpy, scipy and scikit-learn only.
+"""Models that predict, each with its uncertainty. They are pure and use only numpy, scipy and
+scikit-learn.
 
     fitting, throughput     from samples to points, and throughput over replicas (used by the cycle)
     step_time               step time over nodes, replicas, batches and kinds of accelerator

@@ -53,8 +53,9 @@ def standardised(predicted: Prediction, measured: float) -> float:
 
 
 def scores(outcomes: Iterable[tuple[Prediction, float]]) -> list[float]:
-    """Return ``standardised`` for each outcome; the deviation is at least the scatter between equal
-    worlds.
+    """Return the error of each outcome in standard deviations, as ``standardised`` computes it.
+
+    The standard deviation is at least the scatter between worlds of equal configuration.
     """
     found = []
     for predicted, measured in outcomes:
@@ -92,12 +93,12 @@ def widening(scores: Sequence[float]) -> float:
 
 
 def calibration(outcomes: Sequence[tuple[Prediction, float]]) -> Calibration:
-    """Compare predictions with their later measurements, and return the share that was right.
+    """Return the share of predictions whose band contained the later measurement.
 
     The interval of this share is Wilson's (1927).
 
     Raises:
-        Undetermined: there are no outcomes, or one cannot be judged.
+        Undetermined: there are no outcomes, or the band of an outcome has no width.
     """
     if not outcomes:
         raise Undetermined(

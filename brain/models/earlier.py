@@ -2,9 +2,9 @@
 
 The speed of a run differs from that of other runs of its script by one factor, which depends on
 machines, data and sequence lengths. So the points of other runs are scaled to this run's level
-before this run's model is fitted to them. Their error is the difference between runs of the script.
-A run that differs by more than this error is treated as a run of another script, whatever its name,
-and uses no other runs.
+before this run's model is fitted to them. The error of a scaled point is the usual difference
+between runs of the script. A run that differs by more than this error is treated as a run of
+another script, whatever its name, and uses no other runs.
 """
 
 import math
@@ -80,8 +80,8 @@ class Inherited:
     runs: tuple[EarlierRun, ...] = ()
 
     def heard(self, runs: Sequence[EarlierRun]) -> Sequence[EarlierRun]:
-        """Return those of ``runs`` that belong to the same script, as far as the measurements
-        show.
+        """Return those of ``runs`` whose measurements are consistent with this run, so that they
+        count as the same script.
         """
         return () if self.refused else self.runs or runs
 
@@ -176,7 +176,7 @@ def earlier_run(job: str, name: str, points: Sequence[Point], first: float | Non
         job: The id of the run.
         name: The name of the run.
         points: Points of all its worlds, oldest first; not empty.
-        first: First batch size in examples, with which others are compared, as in ``work_done``.
+        first: First batch size in examples; work at another batch size is converted to this one.
     """
     noises = noises_of(points, first)
     return EarlierRun(
@@ -267,7 +267,9 @@ def outdated(points: Sequence[Point], first: float | None) -> bool:
 
 
 def outgrew(points: Sequence[Point], then: Sequence[Point], first: float | None) -> bool:
-    """Return True if a job has done twice the work that it had done when it had ``then`` points."""
+    """Return True if a job has done more than twice the work that it had done by the end of
+    ``then``.
+    """
     return work_done(points, first) > _OUTDATED * work_done(then, first)
 
 

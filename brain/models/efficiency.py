@@ -70,8 +70,8 @@ def gradient_statistics(
         |G|^2 = (B |G_B|^2 - b |G_b|^2) / (B - b),    S = (|G_b|^2 - |G_B|^2) / (1/b - 1/B)
 
     (McCandlish et al., appendix A.1.) Under data parallelism ``b`` is a worker's local batch size
-    and ``B`` the global one, so every step yields both norms. Callers average each norm over steps
-    first, because the ratio of two noisy numbers is biased.
+    and ``B`` is the global batch size, so every step yields both norms. Callers average each norm
+    over steps first, because the ratio of two noisy numbers is biased.
 
     Raises:
         Undetermined: the batches are equal, as they are with one worker and no accumulation.
@@ -108,7 +108,7 @@ class Norms(NamedTuple):
 
 
 def norms_of(sample: ThroughputSample) -> Norms | None:
-    """Return the gradient norms in a sample; None if the sample does not have both."""
+    """Return the gradient norms in a sample; None if the sample does not have both norms."""
     steps, small, big = sample.gns_steps, sample.gns_small_batch, sample.gns_big_batch
     if not steps or small is None or big is None or not 0 < small < big:
         return None
@@ -136,8 +136,8 @@ class GradientSums:
     summed. The weight of a window is its number of sampled steps; it halves every
     ``HALF_LIFE_STEPS``, and falls to a quarter when the job's age doubles, because noise grows with
     training. The noise scale is the ratio of the means. Its error follows from the scatter of the
-    windows by the delta method. Workers of a world share the mean gradient of a step, so their
-    windows count as one.
+    windows by the delta method. Workers of a world share the mean gradient of a step, so the
+    windows of all workers at the same time count as one window.
     """
 
     #: Micro-batches per step of these sums, which decide the loss scale; sums of another
@@ -154,7 +154,7 @@ class GradientSums:
     second: tuple[float, ...] = (0.0,) * 6
 
     def with_samples(self, samples: Sequence[ThroughputSample]) -> "GradientSums":
-        """Return these sums with those of ``samples`` that are newer; ``samples`` must be sorted by
+        """Return these sums with the newer ones of ``samples`` added; ``samples`` must be sorted by
         time.
         """
         fresh = [s for s in samples if self.until is None or s.measured_at > self.until]

@@ -98,10 +98,11 @@ class Point:
 
 
 def made(points: Iterable[Point]) -> Iterator[tuple[int, Point]]:
-    """Yield each point with the optimizer steps made with its batch size; ``points`` has the oldest
-    first.
+    """Yield each point with the number of optimizer steps that its world made at the point's batch
+    size.
 
-    A world whose batch size changed has several points, each with the world's steps until then.
+    ``points`` has the oldest point first. A world whose batch size changed has several points; each
+    of them counts the world's steps up to the next change.
     """
     before: dict[int, int] = {}
     for point in points:
@@ -168,7 +169,7 @@ def measure(
 def median_with_error(values: _Floats, weights: _Floats) -> tuple[float, float]:
     """Return the weighted median of the windows' medians, and its relative standard error.
 
-    Windows are the observations, their steps the weights:
+    Each window is one observation, weighted by its number of steps:
 
         s.e. = sqrt(pi / 2) * 1.4826 * MAD / sqrt(n_eff),    n_eff = (sum w)^2 / sum w^2
 
@@ -269,8 +270,8 @@ def _expect_enough(
 
 
 def copies(samples: Sequence[ThroughputSample]) -> bool:
-    """Return True if the ranks train separate copies: the world has several ranks, and each reports
-    that it met no other.
+    """Return True if the ranks train separate copies: the world has several ranks, and each rank
+    reports that it met no other rank.
     """
     newest = {sample.place.rank: sample for sample in samples}
     processes = max((sample.processes for sample in newest.values()), default=1)

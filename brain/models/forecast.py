@@ -50,8 +50,8 @@ def foresee(runs: Sequence[EarlierRun], terms: SpeedTerms | None = None) -> JobM
     """Fit a model of a run that has not begun, from earlier runs of its script, newest first.
 
     The model assumes that the run is like the newest of ``runs`` that resembles other runs; if none
-    does, like the newest one. The gradient noise is that of the runs' beginnings. None if no run
-    was measured.
+    does, like the newest one. The gradient noise is the noise that earlier runs had at their
+    beginning. The result is None if no run was measured.
     """
     found = [_as(run, [one for one in runs if one is not run], terms) for run in runs[:1]]
     if found and len(runs) > _FEW and (found[0] is None or found[0].inherited.refused):

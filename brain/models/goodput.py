@@ -145,8 +145,10 @@ def curve(
 def chosen(
     times: StepTimePredictor, sizes: Sequence[tuple[int, int]], batches: Batches
 ) -> list[Configuration]:
-    """Return the configuration with the most goodput at each size (nodes, replicas). If no batch
-    size is allowed, use the first one, even if it is too small for whole examples.
+    """Return the configuration with the most goodput at each size (nodes, replicas).
+
+    If no batch size is allowed, use the first batch size, even if it is too small for whole
+    examples.
     """
     return [
         Configuration(
@@ -164,12 +166,12 @@ def chosen(
 def candidates(
     sizes: Sequence[tuple[int, int]], batches: Batches
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return rows for ``StepTime`` with the batch sizes to try at each size, and a flag for each
-    allowed row.
+    """Return rows for ``StepTime`` with the batch sizes to try at each size, and for each row
+    whether it is allowed.
 
-    If a replica's share does not fit its device, it is split evenly into micro-batches. Local batch
-    sizes are whole numbers, so a global batch may exceed the requested one by less than one example
-    per micro-batch.
+    If a replica's share of the batch does not fit the device, the share is split evenly into
+    micro-batches. Local batch sizes are whole numbers, so a global batch may exceed the requested
+    one by less than one example per micro-batch.
 
     Returns:
         Arrays of shape (sizes, tried, 4) and (sizes, tried).

@@ -153,8 +153,8 @@ class JobModel:
         """Return the throughput at a size, with the batch size that the script would have there.
 
         Raises:
-            Undetermined: the size is beyond ``reach``, on a kind that was never tried, or not
-                possible.
+            Undetermined: the size is beyond ``reach`` or not possible, or the job never ran on this
+                kind of accelerator.
         """
         found = self.curve([Size(replicas=replicas, nodes=nodes, accelerator=accelerator)])[0]
         if isinstance(found, Undetermined):
@@ -162,8 +162,8 @@ class JobModel:
         return found
 
     def curve(self, sizes: Sequence[Size]) -> list[Prediction | Undetermined]:
-        """Return ``predict`` for many sizes in one call; a size that cannot be predicted has the
-        refusal instead.
+        """Return ``predict`` for many sizes in one call; a size that cannot be predicted gets its
+        ``Undetermined`` instead.
         """
         asked: dict[str, list[Size]] = defaultdict(list)
         for size in dict.fromkeys(sizes):
@@ -185,8 +185,8 @@ class JobModel:
         it is the first batch size.
 
         Raises:
-            Undetermined: as in ``predict``, or no batch size was seen, or none can be spread over
-                the replicas.
+            Undetermined: ``predict`` would raise it, no batch size was seen, or no allowed batch
+                size can be divided among the replicas.
         """
         refusal = self._refusal(size)
         if refusal is not None:
@@ -216,8 +216,9 @@ class JobModel:
 
     @property
     def first_batch(self) -> float | None:
-        """Return the global batch size with which others are compared: the declared one, else that
-        of the first world.
+        """Return the global batch size with which other batch sizes are compared.
+
+        It is the declared batch size, else the batch size of the first world.
         """
         seen = self.points[0].examples_per_step
         if self.terms.global_batch:
@@ -255,7 +256,7 @@ class JobModel:
         """Return the configuration at a size; None if the batch size at other sizes is unknown.
 
         Raises:
-            Undetermined: as ``predict``.
+            Undetermined: ``predict`` would raise it for this size.
         """
         if self.batching is Batching.UNKNOWN or self.present.examples_per_step is None:
             return None
@@ -401,7 +402,8 @@ def fit(
 
     Args:
         present: The point of the world that runs now.
-        earlier: Points of earlier worlds, oldest first, on any kind and with any batch.
+        earlier: Points of earlier worlds, oldest first, on any kind of accelerator and with any
+            batch size.
         terms: The owner's declarations, from ``terms_of``.
         runs: Earlier runs of the same script, newest first.
 

@@ -1,8 +1,8 @@
 """The work that a job has left.
 
-It is computed from the declared work if earlier declarations were right, else from the work of
-earlier runs of the script if those runs agree. Otherwise the work left is assumed to equal the work
-done so far.
+Brain computes the work left from the declared work if earlier declarations were right, else from
+the work of earlier runs of the script if those runs agree. Otherwise Brain assumes that the work
+left equals the work done so far.
 """
 
 import math
@@ -67,7 +67,9 @@ class DeclaredWork:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Return declared over actual work of earlier runs, for ``proved``."""
+        """Return the ratio of declared to actual work for each earlier run; ``proved`` judges these
+        ratios.
+        """
         return tuple(said / did for said, did in self.finished if did > 0)
 
     @property
@@ -85,9 +87,9 @@ def declared(
 ) -> DeclaredWork | None:
     """Return declared steps or epochs as work; None if neither is declared or convertible.
 
-    An epoch is as long as the epochs of earlier runs. It is counted in examples if the batch size
-    of all runs is known, else in steps. The first run only shows the length of an epoch, so it does
-    not test the declaration.
+    An epoch is as long as the epochs of earlier runs. An epoch is counted in examples if the batch
+    size of all runs is known, otherwise in steps. The first run only shows the length of an epoch,
+    so it does not test the declaration.
 
     >>> run = Finished(steps=1000, declared_epochs=10)
     >>> declared(None, 20, [run]).work, declared(None, 20, [run, run]).ratios
@@ -114,11 +116,11 @@ def declared(
 
 
 def proved(ratios: Sequence[float]) -> bool:
-    """Return True if declarations are reliable: the last ones were all right to within a factor of
-    two.
+    """Return True if declarations are reliable: each recent one was within a factor of two of the
+    truth.
 
     Args:
-        ratios: Declared over actual work of finished runs of the job, oldest first.
+        ratios: Declared work divided by actual work, for finished runs of the job, oldest first.
 
     >>> proved([1.0, 0.9]), proved([1.0, 3.0]), proved([])
     (True, False, False)
@@ -138,18 +140,18 @@ def remaining(
 ) -> Remaining:
     """Return the training time to come.
 
-    A declaration (epochs, steps or examples) is used if the job's earlier ones were right, or if
-    the caller trusts it (``trusted``), unless this run already exceeds it. Without a declaration, a
-    job is expected to train for as long again as it has trained: in many populations of jobs, half
-    of the jobs that reached an age reach twice that age (Harchol-Balter and Downey, *Exploiting
-    Process Lifetime Distributions*, 1997).
+    A declaration (epochs, steps or examples) is used if earlier declarations for the job were
+    right, or if the caller trusts it (``trusted``), unless this run already exceeds it. Without a
+    declaration, a job is expected to train for as long again as it has trained: in many populations
+    of jobs, half of the jobs that reached an age reach twice that age (Harchol-Balter and Downey,
+    *Exploiting Process Lifetime Distributions*, 1997).
 
     Args:
         done: Work done so far, in the unit of ``declared``.
         declared: All work of the run; None if nothing was declared.
-        work_per_second: Present work per second, in that unit.
+        work_per_second: Present work per second, in the unit of ``declared``.
         elapsed_seconds: Seconds trained so far.
-        ratios: As in ``proved``.
+        ratios: Declared work divided by actual work, for finished runs of the job, oldest first.
 
     >>> remaining(done=20, declared=100, work_per_second=0.1, elapsed_seconds=200,
     ...           ratios=[1.0]).seconds
@@ -178,8 +180,9 @@ def usual(works: Sequence[float]) -> tuple[float, float] | None:
         works: Work of runs that ended well, oldest first, all in one unit.
 
     Returns:
-        The median of the latest runs. None if there are fewer than two, or if more than one in
-        four is off by more than a factor of two: they say nothing about the next run.
+        The median of the latest runs. None if there are fewer than two runs, or if more than one
+            run in four differs from the median by more than a factor of two: such runs do not
+            predict the next one.
 
     >>> usual([100.0, 110.0, 90.0])[0], usual([100.0]), usual([100.0, 900.0])
     (100.0, None, None)
@@ -202,8 +205,8 @@ def as_usual(
 
     Args:
         done: Work done so far, in the unit of ``works``.
-        works: As in ``usual``.
-        work_per_second: Present work per second, in that unit.
+        works: Work of earlier runs that ended well, oldest first, all in one unit.
+        work_per_second: Present work per second, in the unit of ``works``.
         elapsed_seconds: Seconds trained so far.
 
     >>> as_usual(done=20, works=[90, 110], work_per_second=0.1, elapsed_seconds=9).seconds
@@ -225,9 +228,10 @@ def expected(declared: float, finished: Sequence[tuple[float, float]]) -> float:
     """Return the expected work of a run, from its declaration and the work of earlier runs of its
     script.
 
-    Both are averaged as logarithms. The declaration is weighted by the errors of earlier
-    declarations, and the usual work by the scatter of earlier runs. So a declaration of twice the
-    usual work is believed if earlier declarations were right, and not if they were random.
+    The result is the mean, in logarithms, of the declaration and the usual work of earlier runs.
+    The declaration is weighted by the errors of earlier declarations, and the usual work by the
+    scatter of earlier runs. So a declaration of twice the usual work is believed if earlier
+    declarations were right, and not if they were random.
 
     Args:
         declared: Declared work of this run.

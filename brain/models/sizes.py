@@ -38,7 +38,7 @@ def copies_of(replicas: int, terms: SpeedTerms) -> int:
 
 
 def nodes_of(size: Size, points: Sequence[Point]) -> int:
-    """Return the number of nodes for a size, with as many replicas per node as in the densest
+    """Return the number of nodes for a size, if each node holds as many replicas as in the densest
     earlier world.
     """
     if size.nodes is not None:
@@ -58,8 +58,8 @@ def configurations(
     terms: SpeedTerms,
     others: Sequence[Configuration] = (),
 ) -> list[Configuration]:
-    """Return the configuration at each size of one kind if the script's batch size follows
-    ``rule``.
+    """Return the configuration at each size on one kind of accelerator, if the script's batch size
+    follows ``rule``.
 
     ``others`` are configurations that other runs of the script had on that kind.
     """
@@ -82,7 +82,7 @@ def micro_batches(copies: int, like: Configuration, seen: Sequence[Configuration
 
     A script accumulates gradients because its share of the batch does not fit a device, so with
     more copies it makes fewer micro-batches, each at most as large as the largest one of ``seen``.
-    If ``seen`` contradicts this, the script is assumed to keep its present number.
+    If ``seen`` contradicts this, the script is assumed to keep its present number of micro-batches.
     """
     same = [one for one in seen if abs(one.batch / like.batch - 1) <= _SAME]
     largest = max(one.local_batch for one in same)
@@ -102,7 +102,8 @@ def largest_local(points: Sequence[Point], terms: SpeedTerms, kind: str | None =
     """Return the most examples of a micro-batch on a kind of accelerator; None means the newest
     point's kind.
 
-    The result is the declared number, else the most that a worker has processed.
+    The result is the declared number; if no number is declared, it is the largest micro-batch that
+    a worker has processed.
     """
     on = points[-1].accelerator if kind is None else kind
     declared = dict(terms.largest_local_on).get(on, terms.largest_local)
@@ -131,7 +132,9 @@ def like(one: Configuration, other: Configuration) -> bool:
 
 
 def same_batch(point: Point, present: Point, rule: Batching) -> bool:
-    """Return True if a point's batch size is the one that its size would have now."""
+    """Return True if a point's batch size is the batch size that the script would use now at the
+    point's job size.
+    """
     if present.examples_per_step is None or point.examples_per_step is None:
         return True
     share = point.processes / present.processes

@@ -72,8 +72,10 @@ def terms_of(document: JobDocument) -> SpeedTerms:
 
 
 def batching(points: Sequence[Point], declared: float | None) -> Batching:
-    """Return the rule of a script's batch size, from the measured batch sizes, else from the
-    declared one.
+    """Return the rule of a script's batch size, from the batch sizes measured with different
+    numbers of workers.
+
+    With only one measured number of workers, the rule depends on whether a batch size is declared.
 
     The rule that fits better is chosen, because scripts round up to whole examples: 64 examples
     over three workers in two micro-batches become 66, over ten workers 70. If the batch size is
@@ -92,7 +94,9 @@ def batching(points: Sequence[Point], declared: float | None) -> Batching:
 
 
 def rule(points: Sequence[Point], terms: SpeedTerms) -> Batching:
-    """Return the rule for the batch size at sizes other than the newest point's."""
+    """Return the rule that gives the batch size at sizes other than the size of the
+    newest point.
+    """
     if terms.told:
         seen = points[-1].examples_per_step is not None
         return Batching.TOLD if seen else Batching.GLOBAL

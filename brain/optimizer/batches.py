@@ -1,4 +1,4 @@
-"""Choice of the batch size for a script with ``batch.tune``: the best one, or an informative one.
+"""Chooses the best or the most informative batch size for a script with ``batch.tune``.
 
 Another batch size costs no restart, so even a small gain is worth it. If the gain of another job
 size is uncertain, Brain tries a micro-batch size that reduces the uncertainty (models.md sections
@@ -48,14 +48,14 @@ def choose_batch(
     trying_seconds: float | None = None,
     shared: bool = False,
 ) -> BatchChoice | None:
-    """Return another batch size for a job; None if its present one is as good, or if the last
-    request is not fulfilled yet.
+    """Return another batch size for a job; None if the present batch size is as good, or if the
+    script has not adopted the last requested one yet.
 
     Args:
         situation: The job's situation; ``present`` was measured after ``standing`` was requested.
         standing: The batch size that Brain requests now.
         trying_seconds: Seconds for which that batch size has been on trial; None if it is not on
-            trial, because only trials end.
+            trial. Only a trial has a time limit.
         shared: True if the job shares its pool. Brain then tries another size rather than a
             micro-batch, because a growth costs less than a trial of minutes at each size.
     """

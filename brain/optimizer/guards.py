@@ -139,7 +139,9 @@ def stale(situation: Situation) -> Hold | None:
 
 
 def degraded(situation: Situation) -> Hold | None:
-    """Hold a job whose world is incomplete, because its throughput is not that of its size."""
+    """Hold a job whose world is incomplete, because its throughput does not show what a complete
+    world would achieve.
+    """
     if situation.job.state is JobState.RUNNING:
         return None
     return Hold(
@@ -151,7 +153,9 @@ def degraded(situation: Situation) -> Hold | None:
 
 
 def straggling(situation: Situation) -> Hold | None:
-    """Hold a job with a slow worker, because this looks like bad scaling."""
+    """Hold a job with a slow worker, because a slow worker and bad scaling look the same in the
+    throughput.
+    """
     if situation.straggler is None:
         return None
     return Hold(

@@ -1,4 +1,6 @@
-"""A restart before leaking memory runs out, if the restart costs less."""
+"""The choice to restart a job before leaking memory runs out, if the restart costs less than
+running out of memory.
+"""
 
 from dataclasses import dataclass
 
@@ -50,15 +52,15 @@ class RestartChoice:
 def choose_restart(leak: Leak) -> RestartChoice:
     """Compare a restart at the next safe point with running out of memory.
 
-    Running out costs the work since the last save, on average half the time between two saves, and
-    the recovery. A restart costs its downtime. It ends a world earlier, so restarts are more
-    frequent:
+    Running out of memory costs the work since the last save, on average half the time between two
+    saves, and the recovery. A restart costs its downtime. Because a planned restart ends the world
+    before memory runs out, worlds end more often:
 
         crash = save / 2 + heal,    planned = restart T / (T - left),    T = age + left
 
-    If Brain may act, it therefore waits until memory lasts only for two more saves and the restart,
-    according to the low end of the band. If a person has to approve, Brain does not wait: it
-    proposes the restart if a restart at that later time would pay.
+    If Brain may act, it therefore waits until the memory left suffices only for two more saves and
+    the restart, according to the low end of the band. If a person has to approve, Brain does not
+    wait: it proposes the restart if a restart at that later time would pay.
 
     >>> leak = Leak(left=Band(value=600, low=500, high=700), age_seconds=3000, save_seconds=300,
     ...     saved_seconds=10, restart_seconds=10, heal_seconds=20, keeps_work=False,

@@ -30,9 +30,9 @@ def within_limits(situation: Situation) -> Situation:
 
 
 def within_limits_beside_others(situation: Situation) -> Situation:
-    """Apply ``within_limits`` in a pool; a limit that no size can keep causes no change there.
+    """Apply ``within_limits`` to a job in a pool; ignore a limit that every size breaks.
 
-    The other limit still applies.
+    If no size keeps both the deadline and the budget, only the limit that some size keeps applies.
     """
     every = situation.limits
     if every is None:

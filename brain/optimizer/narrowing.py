@@ -1,7 +1,7 @@
-"""Exclusion of sizes, each for one reason: for a job alone, and for a job in a pool.
+"""Functions that exclude sizes, each for one reason: for a job alone, and for a job in a pool.
 
-A narrowing takes a situation and returns it with fewer sizes, and the reason. The present size
-always stays. Formulas and constants: models.md section 5.
+A narrowing takes a situation and returns a situation with fewer sizes, each excluded size with the
+reason. The present size always stays. models.md section 5 has the formulas and constants.
 """
 
 from collections.abc import Callable, Sequence
@@ -77,8 +77,8 @@ def judged(situation: Situation) -> Situation:
     """Exclude larger sizes of a job whose batch size Brain chooses, until its gradient noise and
     the resulting batch size are measured at the present job size.
 
-    At the first batch size few replicas are worthwhile, at a larger one many. Another batch size
-    costs no restart.
+    At the first batch size only a few replicas are worthwhile; at a larger batch size many are.
+    Another batch size costs no restart.
     """
     larger = [size for size in situation.sizes if size > situation.replicas]
     if unsettled(situation):
@@ -89,7 +89,7 @@ def judged(situation: Situation) -> Situation:
 
 
 def up_only(situation: Situation) -> Situation:
-    """Exclude smaller sizes if a job may only grow because its last change is recent."""
+    """Exclude smaller sizes while a job may only grow, because its last growth is recent."""
     if not guards.climbs(situation):
         return situation
     smaller = [size for size in situation.sizes if size < situation.replicas]

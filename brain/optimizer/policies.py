@@ -1,8 +1,9 @@
 """Policies that choose a size. Each wraps another one and adds one concern; see ``SINGLE_JOB``.
 
-A wrapper narrows the situation before it asks its base, holds without asking, or refuses what the
-base chose. Formulas and constants: models.md section 5. Deviations from models.md, with reasons:
-the record of the one-job policy in docs/decisions.
+A wrapper either narrows the situation before it asks the wrapped policy (its base), holds without
+asking the base, or refuses the size that the base chose. models.md section 5 has the formulas and
+constants; the record of the one-job policy in docs/decisions gives the reasons for deviations from
+it.
 """
 
 import math
@@ -25,8 +26,9 @@ class Efficient:
     """Chooses the size with the largest ``ln goodput - EXPONENT * ln replicas``.
 
     With the exponent 0.5 a doubling must bring 1.41 times the goodput. A larger, unmeasured size
-    gets a credit, because measuring it is informative: a share of its uncertainty. The credit
-    decreases towards a declared end, because the information then has less use.
+    gets a credit, because measuring it is informative. The credit is a share of the size's
+    uncertainty. The credit decreases towards a declared end, because the information then has less
+    use.
     """
 
     def choose(self, situation: Situation) -> Choice:
@@ -118,12 +120,13 @@ class Narrowed:
 
 @dataclass(frozen=True, slots=True)
 class WorthARestart:
-    """Keeps the present size unless the gain pays for the restart, soon and with a margin.
+    """Keeps the present size unless the gain of the chosen size soon recovers twice the cost of the
+    restart.
 
-    The gain of a larger size is measured in goodput, that of a smaller size in goodput per price. A
-    restart costs ``restart_seconds`` of work. The gain must recover twice that before the end; if
-    the end is not declared, the remaining time is assumed to equal the job's age. If the owner's
-    limit requires a change, the cost is ignored.
+    The gain of a larger size is measured in goodput, the gain of a smaller size in goodput per
+    price. A restart costs ``restart_seconds`` of work. The gain must recover twice this cost before
+    the job ends; if the end is not declared, the remaining time is assumed to equal the job's age.
+    If the owner's limit requires a change, the cost is ignored.
     """
 
     base: Policy

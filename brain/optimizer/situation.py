@@ -247,7 +247,7 @@ class Situation:
         """Return the predicted goodput at a size: examples/s, weighted by the value of an example.
 
         Raises:
-            Undetermined: as ``predict``.
+            Undetermined: nothing was measured yet, or the size is beyond what can be known.
         """
         rate = self.predict(replicas).examples_per_second
         return rate * (self.model.worth(replicas) if self.model else 1.0)
@@ -260,8 +260,8 @@ class Situation:
             return None
 
     def overflows(self, replicas: int) -> str | None:
-        """Return why a worker might not fit its device at a size: fewer workers hold more state
-        each.
+        """Return why a worker might not fit its device at a size: if there are fewer workers, each
+        holds more state.
         """
         if replicas >= self.replicas:
             return None
@@ -282,8 +282,8 @@ class Situation:
         )
 
     def gain(self, replicas: int) -> float | None:
-        """Return the predicted relative change of throughput from the present; None if
-        undetermined.
+        """Return the predicted throughput at a size relative to the present throughput, minus 1;
+        None if undetermined.
         """
         try:
             return self.predict(replicas).examples_per_second / self.rate - 1
@@ -338,7 +338,9 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The chosen size and the main reason; if it is the present size, this is a hold."""
+    """The chosen size and the main reason; if the chosen size is the present one, the choice is a
+    hold.
+    """
 
     replicas: int
     code: str

@@ -2,7 +2,7 @@
 implement them.
 
 Every read and write of a store needs a transaction. The code that opens a transaction owns it: the
-end of the block commits everything, an exception undoes everything, and adapters never commit.
+end of the block commits all changes, an exception undoes all changes, and adapters never commit.
 Transactions must not be nested. All values are frozen; to change a stored value, store another one.
 Every store raises ``Unavailable`` if its storage cannot be reached, and nothing of the transaction
 is then stored.

@@ -22,9 +22,9 @@ class LeaseStore(Protocol):
         """Take, renew or take over the lease of a pool; return None if another holder has a valid
         lease.
 
-        The lease's ``term`` increases whenever the holder changes. A lease also counts as expired
-        if it ends more than twice as far ahead as ``until``, because this shows that the clock was
-        set back.
+        The lease's ``term`` increases whenever the holder changes. A stored lease also counts as
+        expired if its remaining time is more than twice the time from ``now`` to ``until``, because
+        this shows that the clock was set back.
         """
         ...
 
@@ -57,8 +57,8 @@ class WorldStore(Protocol):
         ...
 
     def put_replicas(self, job: JobId, replicas: Iterable[Replica]) -> None:
-        """Store replicas. A replica replaces the stored one of the same job, role and id; the other
-        stored replicas stay.
+        """Store replicas. Each replica replaces the stored replica of the same job, role and id;
+        all other stored replicas stay.
         """
         ...
 

@@ -22,8 +22,10 @@ class JobStore(Protocol):
         ...
 
     def get(self, job: str, project: str = "default") -> Job:
-        """Return the job with this id. If there is none, return the project's unfinished job with
-        this name, else the project's newest job with it.
+        """Return the job with this id; without one, the job of the project that has this name.
+
+        If several jobs of the project have this name, the unfinished one is returned, else the
+        newest one.
 
         Raises:
             UnknownJob: no job has this id or name.
@@ -31,7 +33,8 @@ class JobStore(Protocol):
         ...
 
     def read_ahead(self, ids: Collection[str]) -> None:
-        """Read all these jobs with one statement, so that later queries by id need none.
+        """Read all these jobs with one statement, so that later queries by id need no further
+        statement.
 
         This call never changes the result of a query.
         """
@@ -59,8 +62,8 @@ class JobStore(Protocol):
         ...
 
     def fitted(self, kind: str, *, among: int) -> Sequence[Job]:
-        """Return those of the newest ``among`` jobs that have a stored fit of ``kind``, newest
-        first.
+        """Return the jobs that have a stored fit of ``kind``, newest first; consider only the
+        newest ``among`` jobs.
         """
         ...
 

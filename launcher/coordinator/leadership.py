@@ -247,7 +247,8 @@ class EndpointLeadership:
         return [a for a in dict.fromkeys([last.coordinator, *before]) if a != self._mine]
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return the members of the last world with higher ranks than this agent, and the endpoint.
+        """Return the members of the last world with higher ranks than this agent, and the
+        endpoint.
         """
         if last is None:
             return ()

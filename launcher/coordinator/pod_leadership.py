@@ -27,7 +27,8 @@ class PodLeadership(EndpointLeadership):
         return [each for each in found if each]
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return the members of the last world with higher ranks than this agent, and the endpoint.
+        """Return the members of the last world with higher ranks than this agent, and the
+        endpoint.
         """
         self._look()
         return [each for each in super().others(last) if each]

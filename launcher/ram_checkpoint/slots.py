@@ -187,7 +187,8 @@ class Slot:
                 remove(path)
 
     def refuse(self, error: OSError) -> None:
-        """Store a storage error, which the script's next save raises, and schedule another attempt.
+        """Store a storage error, which the script's next save raises, and schedule another
+        attempt.
         """
         now = time.monotonic()
         self.refused_since = self.refused_since or now

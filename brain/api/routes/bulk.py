@@ -33,15 +33,15 @@ def cancel_jobs(act: Act, project: Project = "default") -> Response:
 
 @router.post("/jobs:suspend", response_model=Page[JobOutcome], responses=_MAY_RAISE)
 def suspend_jobs(act: Act, project: Project = "default") -> Response:
-    """Stop jobs at their next safe points and free their nodes; select them as in
-    ``jobs:cancel``.
+    """Stop the named jobs, or the unfinished jobs that match a filter, at their next safe points,
+    and free their nodes.
     """
     return _each(act, project, lifecycle.suspend)
 
 
 @router.post("/jobs:resume", response_model=Page[JobOutcome], responses=_MAY_RAISE)
 def resume_jobs(act: Act, project: Project = "default") -> Response:
-    """Resume suspended jobs from their checkpoints; select them as in ``jobs:cancel``."""
+    """Resume the named jobs, or the unfinished jobs that match a filter, from their checkpoints."""
     return _each(act, project, lifecycle.resume)
 
 

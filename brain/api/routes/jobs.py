@@ -232,7 +232,9 @@ def _queued(
     ),
 )
 def mirror(job: str, here: Here, who: Who, act: Act) -> Response:
-    """Store a cluster's job under its object's uid; only the scaler may call this."""
+    """Store a job that an object in a cluster describes, under the object's uid; only the scaler
+    may call this.
+    """
     said = wire.convert(json_body(act.body), JobCopy)
     document = wire.job_document(said.document)
 

@@ -53,7 +53,9 @@ class Reader:
         return b"".join(self._new(path) for path in self._files())
 
     def rest(self) -> bytes:
-        """Return the bytes after the last line end of each file, with a line end."""
+        """Return the unfinished last line of each file, and end each of these lines
+        with a newline.
+        """
         parts = []
         for path in self._files():
             with _generations(path) as files:

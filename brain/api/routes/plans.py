@@ -167,7 +167,7 @@ def edit(about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownPlan, errors.Conflict, errors.VersionMismatch),
 )
 def approve(generation: int, about: AboutJob, act: Act) -> Response:
-    """Approve a proposed plan in the version that the person saw."""
+    """Approve a proposed plan, if its version is still the one that the person saw."""
     return _decide(about, act, generation, lifecycle.approve, settings=about.here.settings)
 
 
@@ -187,7 +187,9 @@ def reject(generation: int, about: AboutJob, act: Act) -> Response:
     responses=problems(errors.UnknownPlan, errors.Conflict, errors.VersionMismatch),
 )
 def rollback(generation: int, about: AboutJob, act: Act) -> Response:
-    """Return to the size before the present plan; the answer is the plan that makes the change."""
+    """Create a plan that returns the job to the size before its present plan; the answer is the new
+    plan.
+    """
     settings = about.here.settings
     return _decide(about, act, generation, lifecycle.rollback, settings=settings, why=True)
 

@@ -32,7 +32,7 @@ async def livez() -> Response:
 
 @router.get("/readyz", response_class=PlainTextResponse, responses=problems(Unavailable))
 def readyz(here: Here, who: Who) -> Response:
-    """Readiness: the database answers; other degraded parts are listed, one line each."""
+    """Return 200 if the database answers, with one line for each degraded part of the service."""
     with here.stores.transaction(read_only=True) as tx:
         tx.events.last_id()
     return Response("\n".join(["ok", *here.condition.degraded(), ""]), media_type="text/plain")

@@ -79,7 +79,7 @@ def is_for(scope: Scope) -> bool:
 
 
 async def answer(here: Context, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a batch once it is committed, or say why it is not."""
+    """Answer a batch once it is committed, or report why it was not committed."""
     request_id = str(uuid_utils.uuid7())
     try:
         receipt = await _taken(here, scope, receive)

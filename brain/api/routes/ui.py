@@ -37,8 +37,8 @@ def directory() -> Path | None:
 
 
 class Dashboard:
-    """Answers every path without a route: with a built file, or, if a browser opens a page, with
-    the dashboard.
+    """Answers a path without a route with a built file, or with the dashboard if a browser opens a
+    page.
     """
 
     def __init__(self, root: Path | None) -> None:

@@ -79,7 +79,9 @@ def unenforced(replicas: Iterable[Replica]) -> Iterator[tuple[str, str]]:
 
 
 def of_object(said: Iterable[ObjectCondition]) -> Iterator[tuple[str, str]]:
-    """Yield reason and message of each condition of a job's object whose status is a problem."""
+    """Yield the reason and the message of each condition of a job's object that
+    reports a problem.
+    """
     for one in said:
         expected = _AS_IT_SHOULD.get(one.type)
         if expected is not None and one.status is not expected:
@@ -99,7 +101,10 @@ def _decided(tx: Transaction, job: Job) -> Iterator[tuple[str, str]]:
 
 
 def memory(world: World | None, now: datetime) -> MemoryView | None:
-    """Return how far the present world's checkpoints in memory are ahead of storage."""
+    """Return the state of the present world's RAM checkpoints; None if the world has none.
+
+    The state includes how far the RAM checkpoints are ahead of storage.
+    """
     members = () if world is None or world.ended_at else world.members
     known = [member.memory for member in members if member.memory is not None]
     if not known:

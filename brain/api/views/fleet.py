@@ -37,8 +37,8 @@ _OF_STEP = frozenset({"data_wait_share", "exchange_wait_share"})
 def plans(
     tx: Transaction, plans: Iterable[ScalePlan], settings: Settings, now: datetime
 ) -> tuple[PlanView, ...]:
-    """Return plans with their jobs' names, their verdicts, and the reasons why some cannot be
-    approved.
+    """Return plans with their jobs' names and their verdicts; for plans that cannot be approved,
+    also the reason.
     """
     plans = tuple(plans)
     owners = {plan.job for plan in plans}
@@ -122,8 +122,9 @@ def pool(tx: Transaction, name: PoolName, now: datetime) -> PoolView:
 def series(
     tx: Transaction, job: Job, metric: str, *, since: datetime, until: datetime, width: int
 ) -> Series:
-    """Return a metric over time in at most half as many buckets as pixels (each has a low and a
-    high).
+    """Return a metric over time as points, at most one for every two pixels of ``width``.
+
+    Each point has a low and a high value.
     """
     points = tx.telemetry.series(
         job.id, metric, since=since, until=until, points=max(1, width // 2)

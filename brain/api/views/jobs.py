@@ -160,7 +160,8 @@ def wishes(
     """Return the desired state of a pool, which its scaler has to bring about.
 
     ``keep_apart`` is True if this machine can confine the jobs of users who are not administrators.
-    ``known`` is the version that the scaler has; the answer to an unchanged version has no jobs.
+    ``known`` is the version that the scaler has. If the version is still the same, the result
+    contains no jobs.
 
     ``version`` changes whenever a job, its state or its desired world does. The number of queries
     does not depend on the number of jobs.

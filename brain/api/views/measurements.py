@@ -51,7 +51,7 @@ class RecentMeasurements:
 
     @property
     def stepping(self) -> bool:
-        """Return True if the job makes steps."""
+        """Return True if the job's state is one in which the job makes steps."""
         return self._job.state in STEPPING
 
     @property
@@ -65,7 +65,7 @@ class RecentMeasurements:
 
     @property
     def metric(self) -> str:
-        """Return the series of the throughput."""
+        """Return the name of the metric that shows the job's throughput."""
         known = self._samples or ([self._newest] if self._newest else [])
         without = known and all(sample.examples_per_second is None for sample in known)
         return "steps_per_second" if without else "examples_per_second"
@@ -78,9 +78,11 @@ class RecentMeasurements:
         return bool(self._recent) and isinstance(self._lately, Undetermined)
 
     def throughput(self) -> Prediction | None:
-        """Return the throughput of the world with its 90 % interval, measured as for decisions.
+        """Return the throughput of the world with its 90 % interval, measured in the same way as
+        for decisions.
 
-        With too few steps for a decision, it is measured from slices of the last minute.
+        If there are too few steps for that, the throughput is the mean over slices of the last
+        minute.
         """
         found = self._achieved()
         counts_steps = self.metric == "steps_per_second"
@@ -111,8 +113,8 @@ class RecentMeasurements:
         return of_world(tx, job, world, settings=self._settings, now=self._now)[1]
 
     def share(self, metric: str) -> float | None:
-        """Return the mean of a metric that is a share, over the last minute; None if nothing was
-        measured.
+        """Return the mean over the last minute of a metric whose values are shares; None if nothing
+        was measured.
         """
         of_workers = metric == "data_wait_share"
         samples: Sequence[Sample] = self._recent if of_workers else self._hosts

@@ -31,8 +31,8 @@ class Sparklines:
     def drawn(
         self, tx: Transaction, metrics: Sequence[tuple[Job, str]], now: datetime
     ) -> Mapping[JobId, Sparkline]:
-        """Return the sparklines of jobs, each for its given metric; a job that is too young has
-        none.
+        """Return a sparkline of each job's given metric, by job; a job that is too
+        young has none.
         """
         asked = {
             job.id: stretch for job, metric in metrics if (stretch := _stretch(job, metric, now))

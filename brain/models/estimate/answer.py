@@ -40,7 +40,7 @@ def estimate(
     Args:
         document: The checked document of the job.
         question: Fields of the request other than the document.
-        pasts: Jobs that ran, newest first; only similar ones count.
+        pasts: Jobs that ran, newest first; only similar jobs count.
         rooms: Capacity of each kind of accelerator that the job may use.
         market: Prices of accelerators.
         owner: The person who asks.

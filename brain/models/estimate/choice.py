@@ -1,4 +1,6 @@
-"""The choice of the first size, with its reason, by the rule for a job that is optimised alone."""
+"""Chooses the first size of a job, with the reason, by the rule for jobs that do not
+share a pool.
+"""
 
 import math
 from collections.abc import Sequence

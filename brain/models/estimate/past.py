@@ -43,8 +43,8 @@ class Script:
 
     @property
     def network(self) -> str | None:
-        """Return the option that names the network, such as ``--model=bert``; None if there is
-        none.
+        """Return the option that names the network, such as ``--model=bert``; None if no option
+        does.
         """
         named = sorted(one for one in self.arguments if _NETWORKS.fullmatch(one.split("=")[0]))
         return named[0] if named else None
@@ -242,7 +242,7 @@ def nearest(subject: Script, pasts: Sequence[Past]) -> list[Neighbour]:
     """Return the ten most similar measured jobs; of equally similar jobs the newest come first.
 
     Args:
-        subject: The script of the job that is asked about.
+        subject: The script of the job that the estimate is for.
         pasts: Records of jobs, newest first.
     """
     found = []

@@ -24,8 +24,8 @@ _WIDE = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """Prices of accelerators per hour, by kind; ``*`` is the price of all kinds without their
-    own.
+    """Prices of accelerators per hour, by kind; ``*`` is the price of every kind that is not
+    listed.
     """
 
     prices: Mapping[str, float]
@@ -59,8 +59,8 @@ def sizes(asked: SizeQuestion, rooms: Sequence[PoolCapacity]) -> list[SizeEstima
 
 
 def thinned(allowed: Iterable[int]) -> list[int]:
-    """Return the sizes to show: all of them if they are few, else the first, its doublings and the
-    last.
+    """Return the sizes to show: all sizes if there are few; otherwise the first size, its doublings
+    and the last size.
 
     >>> thinned(range(1, 6)), thinned(range(2, 101))
     ([1, 2, 3, 4, 5], [2, 4, 8, 16, 32, 64, 100])
@@ -76,8 +76,8 @@ def thinned(allowed: Iterable[int]) -> list[int]:
 
 
 def accelerators(document: JobDocument) -> float:
-    """Return the number of accelerators of a replica, else of its processors, else of its
-    processes.
+    """Return the number of accelerators of a replica; without accelerators, the number of its
+    processors; without both, the number of its processes.
     """
     each = document.allocation.each
     return float(each.gpus) or each.cpu_millis / 1000 or float(document.processes_per_replica)

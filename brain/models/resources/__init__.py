@@ -1,6 +1,6 @@
 """A replica's needs other than accelerators: CPU, host memory and device memory.
 
 cpu          percentiles of recent use, with hysteresis; the need of a starved loader
-host_memory  leaks and the time until memory runs out; the limit after a replica ran out
-gpu_memory   F + c m, from peaks and from runs that ran out
+host_memory  leaks and the time until memory runs out; the limit after a replica ran out of memory
+gpu_memory   F + c m, fitted to peaks and to runs that ran out of memory
 """

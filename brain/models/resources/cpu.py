@@ -53,10 +53,10 @@ class CpuUsage:
     half_life_seconds: float = HALF_LIFE_SECONDS
 
     def added(self, millis: Iterable[float], at_seconds: float) -> Self:
-        """Return the histogram with samples added that were taken at ``at_seconds``, no earlier
-        than the newest.
+        """Return the histogram with more samples, which were taken at ``at_seconds``.
 
-        Values that are not finite, or below 0, are left out.
+        ``at_seconds`` must not be before the newest sample. Values that are not finite, or below 0,
+        are left out.
         """
         seen = np.array([one for one in millis if math.isfinite(one) and one >= 0], dtype=float)
         if not len(seen):
@@ -94,7 +94,7 @@ class CpuUsage:
         """Return the histogram merged with that of another replica or run, whose weight is at most
         ``most``.
 
-        Both are first decayed to the later of their times.
+        Before the merge, both histograms are decayed to the time of the newer one.
         """
         total = sum(other.weights)
         if not total > 0:
@@ -145,11 +145,12 @@ def _bucket(millis: Floats) -> NDArray[np.int64]:
 
 
 def percentile(replicas: int) -> float:
-    """Return the share of time for which the request must suffice for each of ``replicas`` ranks.
+    """Return the share of time in which the reserved CPU must suffice for a replica, if
+    ``replicas`` ranks train together.
 
         q = 1 - 0.02 / sqrt(N),    at most 0.995
 
-    All ranks wait for a throttled one, so throttling must be rarer with more ranks.
+    All ranks wait for a throttled rank, so throttling must be rarer with more ranks.
 
     >>> percentile(1), percentile(4), percentile(64)
     (0.98, 0.99, 0.995)
@@ -174,11 +175,12 @@ def request(
 
     Args:
         usage: Use of the busiest replica of the role, because ranks are alike.
-        share: The percentile: that of ``percentile``, or ``ASYNCHRONOUS``.
+        share: The percentile of use, from ``percentile`` or ``ASYNCHRONOUS``.
         present: The present reservation in mCPU; None for a new replica.
         recent_peak: Highest use within the last hour, in mCPU.
         margin: Factor of head-room.
-        down: Share of the present reservation down to which it stays.
+        down: Share of the present reservation; the reservation is lowered only if the need is below
+            this share.
 
     Raises:
         Undetermined: nothing was measured.
@@ -196,8 +198,8 @@ def request(
 
 
 def throttles(share: float) -> bool:
-    """Return True if a quota stops a replica in so many scheduler periods that it restricts the
-    use.
+    """Return True if a quota stops a replica in a large enough share of scheduler periods to
+    restrict its CPU use.
     """
     return share > _THROTTLED
 

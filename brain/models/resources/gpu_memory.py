@@ -43,12 +43,12 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         fixed_bytes: Reading before the first step, or a declared F; None if neither is known.
-        example_bytes: c of similar jobs; None if there are none.
+        example_bytes: c of similar jobs; None if there are no similar jobs.
 
     Attributes:
         fixed_, per_example_: Posterior means of F and c.
-        largest_seen_: Largest batch that was measured; 0 if none was.
-        fence_: Smallest batch that failed; infinite if none did.
+        largest_seen_: Largest batch that was measured; 0 if no batch was measured.
+        fence_: Smallest batch that failed; infinite if no batch failed.
 
     Raises:
         Undetermined: ``fit`` has no data on any size.
@@ -67,7 +67,7 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             X: Local batches, one column.
             y: Peak bytes of each; for a ``failed`` run, the capacity that did not suffice.
-            failed: True for each run that ran out of memory; None: no run did.
+            failed: True for each run that ran out of memory; None if no run did.
         """
         batches, peaks = _column(X), np.asarray(y, dtype=float)
         if peaks.shape != batches.shape or not (np.isfinite(peaks).all() and (peaks > 0).all()):
@@ -99,8 +99,8 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return mean, np.sqrt(spread + (_NOISE * mean) ** 2)
 
     def largest(self, capacity_bytes: float) -> int:
-        """Return the largest local batch size that fits with a risk of one in a hundred; 0 if none
-        does.
+        """Return the largest local batch size that fits with a risk of one in a hundred; 0 if no
+        batch size fits.
 
         The batch size is at most 1.5 times the largest one that was used, unless the prediction is
         accurate to 3 % of the device's memory. It is well below any batch size that failed.

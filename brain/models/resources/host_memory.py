@@ -1,5 +1,5 @@
-"""Memory of a replica: its growth, the time until its limit, and the next limit after it ran
-out.
+"""Memory of a replica: its growth, the time until it reaches the limit, and the next limit after
+the replica ran out of memory.
 """
 
 import math
@@ -50,7 +50,8 @@ def growth(hourly_maxima: Sequence[float], *, limit_bytes: float) -> Growth:
     is that of Mann and Kendall (1945).
 
     Raises:
-        Undetermined: fewer than four hours were seen; three values are in order by chance.
+        Undetermined: fewer than four hours were seen; fewer values could be in rising order by
+            chance.
 
     >>> found = growth([1e9, 1.1e9, 1.2e9, 1.3e9, 1.4e9, 1.5e9], limit_bytes=8e9)
     >>> found.significant, round(3600 * found.bytes_per_second)
@@ -74,14 +75,14 @@ def growth(hourly_maxima: Sequence[float], *, limit_bytes: float) -> Growth:
 def time_left(maxima: Sequence[float], *, every_seconds: float, limit_bytes: float) -> Band | None:
     """Return the seconds until leaking memory reaches its limit; None if the limit is not near.
 
-    The memory of a start-up or of a filling cache grows, too, but ever more slowly. With slopes
-    ``s`` (Theil and Sen, 1968) of the older and the newer half, each as long as ``h``, such growth
-    ends at
+    The memory of a start-up or of a filling cache grows, too, but ever more slowly. Let ``s_old``
+    and ``s_new`` be the slopes (Theil and Sen, 1968) of the older and the newer half of the uses,
+    and ``h`` the length of a half. Then such growth ends at
 
         use + s_new h r / (1 - r),    r = s_new / s_old < 1
 
     Growth that ends below the limit is no leak. Otherwise the time and its band follow from the
-    smaller of two slopes: that of all uses, and that of their newer half.
+    smaller of two slopes: the slope of all uses, and the slope of the newer half.
 
     Args:
         maxima: Highest uses, in bytes, of successive equal intervals, oldest first.

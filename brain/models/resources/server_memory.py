@@ -112,7 +112,8 @@ def forecast(
         base_bytes: Memory before the first example.
 
     Raises:
-        Undetermined: there are too few readings, invalid ones, or none above the base.
+        Undetermined: there are too few readings, a reading is invalid, or no reading is above
+            ``base_bytes``.
     """
     x, used = np.asarray(examples, float), np.asarray(used_bytes, float)
     _expect_readings(x, used, base_bytes)

@@ -117,12 +117,12 @@ class ServedJob:
         return hot + (total - hot) / servers
 
     def best(self, replicas: int) -> Division:
-        """Return the division of ``replicas`` with the highest rate; of equally fast ones, that
-        with the fewest servers.
+        """Return the division of ``replicas`` with the highest rate; of equally fast divisions, the
+        one with the fewest servers.
 
-        No server is removed, because its rows may not fit the others. Servers get enough processors
-        to keep the fullest one's busy share at ``EASY``. No worker is added while a server is full
-        and may get no more processors.
+        No server is removed, because its rows may not fit into the memory of the other servers.
+        Servers get enough processors to keep the fullest one's busy share at ``EASY``. No worker is
+        added while a server is full and may get no more processors.
 
         >>> servers = tuple(ParameterServer(cpus=4, used_cpus=used) for used in (3.9, 1))
         >>> ServedJob(workers=2, steps_per_second=10, servers=servers).best(5).servers
@@ -163,8 +163,9 @@ def _rate(workers: int, step_seconds: float, service_seconds: float) -> float:
 
 
 def hot_server(servers: Sequence[ParameterServer]) -> int | None:
-    """Return the index of the server that delays the others (full, and far above their median);
-    None if there is none.
+    """Return the index of the server that delays the others; None if there is no such server.
+
+    Such a server is full, and its load is far above the median load of all servers.
 
     >>> hot_server([ParameterServer(cpus=4, used_cpus=3.8), ParameterServer(cpus=4, used_cpus=1)])
     0

@@ -82,8 +82,7 @@ class EarlierUse:
 class RoleUse:
     """Use of one replica of a role, over all worlds of a job.
 
-    If replicas wait for each other, it is the use of the busiest replica, else that of all
-    replicas.
+    If replicas wait for each other, only the busiest replica counts; otherwise all replicas count.
     """
 
     role: str
@@ -125,7 +124,7 @@ class RoleUse:
 
     @property
     def days(self) -> float:
-        """Return the measured days of this run, without gaps between readings."""
+        """Return for how many days this run was measured; gaps between readings do not count."""
         return self.read_seconds / _DAY_SECONDS
 
     @property
@@ -144,7 +143,7 @@ class RoleUse:
 
     @property
     def rise(self) -> float:
-        """Return this run's peak memory divided by that of its first minutes; 0 if unknown."""
+        """Return this run's peak memory divided by its peak in the first minutes; 0 if unknown."""
         known = self.first_bytes > 0 and self.read_seconds >= _OWN_SECONDS
         return self._own_peak_bytes / self.first_bytes if known else 0.0
 
@@ -155,13 +154,15 @@ class RoleUse:
 
     @property
     def known_cpu(self) -> CpuUsage:
-        """Return this run's CPU use; while this run has few readings, also that of earlier runs."""
+        """Return this run's CPU use; while this run has few readings, add the CPU use of earlier
+        runs.
+        """
         return self.cpu if self.explored else self.cpu.merged(self.earlier.cpu)
 
     @property
     def known_memory(self) -> CpuUsage:
-        """Return this run's memory use; until this run can be forecast, also that of earlier
-        runs.
+        """Return this run's memory use; until this run can be forecast, add the memory use of
+        earlier runs.
         """
         return self.memory if self.foreseen else self.memory.merged(self.earlier.memory)
 
@@ -211,7 +212,7 @@ class RoleUse:
         )
 
     def stopped(self, now_seconds: float) -> QuotaStop | None:
-        """Return the quota that stopped a replica within the last day; None if none did."""
+        """Return the quota that stopped a replica within the last day; None if no quota did."""
         stop = self.stop
         return stop if stop and now_seconds - stop.at_seconds <= _DAY_SECONDS else None
 
@@ -274,8 +275,8 @@ class RoleUse:
         )
 
     def inheriting(self, other: "RoleUse", name: str, *, leaked: bool = False) -> Self:
-        """Return the use together with that of an earlier run. If the earlier run's memory leaked,
-        its memory and kills are left out.
+        """Return the use combined with the use in an earlier run. If the earlier run's memory
+        leaked, its memory and kills are left out.
         """
         known, stops = self.earlier, [stop for stop in (self.stop, other.stop) if stop is not None]
         stopped = max((known.stopped_seconds, *(stop.at_seconds for stop in stops)))

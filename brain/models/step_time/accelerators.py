@@ -33,7 +33,8 @@ class Accelerators:
 
     and mixes it with its own model, whose weight is ``j / (j + 2)`` with ``j`` configurations
     (models.md section 2.7; the ratio is that of Sia, Jayaram Subramanya et al., SOSP 2023). A kind
-    that was never measured is not predicted: the error without one point is above 100 %.
+    that was never measured is not predicted: without a single point on that kind, the error of a
+    prediction is above 100 %.
     """
 
     models: "Mapping[str, StepTime]"
@@ -45,10 +46,10 @@ class Accelerators:
     known: str
 
     def on(self, accelerator: str) -> "OnAccelerator":
-        """Return the model for one kind.
+        """Return the model for one kind of accelerator.
 
         Raises:
-            Undetermined: the job was never measured on it.
+            Undetermined: the job was never measured on this kind.
         """
         if accelerator not in self.models:
             seen = ", ".join(sorted(self.models))
@@ -62,7 +63,9 @@ class Accelerators:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnAccelerator:
-    """Predicts step times of a job on one kind of accelerator, as ``StepTime`` does."""
+    """Predicts step times of a job on one kind of accelerator; it has the same interface as
+    ``StepTime``.
+    """
 
     job: Accelerators
     accelerator: str

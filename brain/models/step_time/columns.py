@@ -64,7 +64,7 @@ def design(X: ArrayLike) -> Floats:
 
     Raises:
         ValueError: the number of columns is wrong, a value is not finite, a row has fewer replicas
-            than nodes, or a value is below 1 (a batch: at or below 0).
+            than nodes, a batch size is not above 0, or another value is below 1.
     """
     found: Floats = np.asarray(X, dtype=np.float64)
     if found.ndim != 2 or found.shape[1] != len(COLUMNS):
@@ -111,8 +111,8 @@ def doublings(replicas: Floats) -> Floats:
 
 
 def micro_step(log_seconds: Floats, accumulation: Floats, log_compute: Floats) -> Floats:
-    """Return the log seconds of the micro-step that synchronises, computed from those of the
-    optimizer step.
+    """Return the log seconds of the micro-step that synchronises, computed from the log seconds of
+    the whole optimizer step.
 
     The other micro-steps take ``log_compute`` each, and the last one takes at least as long.
 

@@ -44,8 +44,10 @@ class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         widen: Factor on the standard deviation, from ``calibration.widening`` of this job.
-        launch_seconds: Assumed seconds of a step's launches: ``physics.launch_seconds`` of a kind.
-        warm_start: ``fit`` begins where the last one ended, and does nothing on the same data.
+        launch_seconds: Assumed seconds that a step spends launching work, from
+            ``physics.launch_seconds`` for the kind of accelerator.
+        warm_start: If True, ``fit`` begins with the result of the last fit, and does nothing if the
+            data is the same.
 
     Attributes:
         report_: The evidence of the fit.

@@ -42,8 +42,8 @@ class Feed:
     def limit(self, X: Floats, center: Floats, spread: Floats) -> tuple[Floats, Floats]:
         """Return the log seconds of steps that take ``center`` if they never wait for data.
 
-        A step takes the longer of computing and loading. Mean and deviation of the maximum are
-        Clark's (1961), mixed over the three rates.
+        A step takes the longer of computing and loading. The mean and the deviation of the longer
+        time follow Clark (1961), mixed over the three loading rates.
         """
         means, variances = longer(center, spread, loads(X) + self.level[:, None], self.spread)
         mean = self.weights @ means
@@ -51,8 +51,7 @@ class Feed:
 
 
 def feed(X: Floats, y: Floats, error: Floats, wait_share: Floats) -> Feed | None:
-    """Return the ``Feed`` of steps that took ``y`` log seconds; None if none of them waited for
-    data.
+    """Return the ``Feed`` of steps that took ``y`` log seconds; None if no step waited for data.
 
     Errors grow with age. So if a step did not wait, and is as new as all steps that waited, loading
     is assumed to be at least as fast as in that step.

@@ -4,8 +4,9 @@ The log speed of job j on kind k is modelled as
 
     y_jk = a_j + b_k + e_jk        b_k ~ N(0, 0.7²),  e_jk ~ N(0, 0.45²)
 
-so a pair of kinds that one job measured is informative about every other job. Both deviations are
-those of one GPU in the tables of Sia: six applications on three kinds.
+so a pair of kinds that one job measured is informative about every other job. Both standard
+deviations, 0.7 and 0.45, come from the one-GPU speeds in the tables of Sia, which cover six
+applications on three kinds.
 """
 
 import math

@@ -43,7 +43,7 @@ class SmoothLinear(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         coef_: Mean of the coefficients.
-        leave_one_out_: ``y`` less the prediction of the fit without that row.
+        leave_one_out_: For each row, ``y`` minus the prediction of a fit to all other rows.
     """
 
     def __init__(

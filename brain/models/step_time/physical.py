@@ -40,8 +40,9 @@ class Physical(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     = log2(max(N, 2) / 2)``. The errors of log step times follow Student's t with four degrees of
     freedom, and ``z`` has a Gaussian prior. The fit is the most probable ``z``
     (Levenberg-Marquardt, analytic derivatives, weights renewed each step: Lange, Little and Taylor,
-    1989); Laplace's method gives its uncertainty. Form after Pollux (Qiao et al., OSDI 2021), with
-    contention, logarithmic growth and the parametrisation of models.md section 2.8.
+    1989); Laplace's method gives its uncertainty. The form is that of Pollux (Qiao et al., OSDI
+    2021), extended by contention, logarithmic growth and the parametrisation of models.md section
+    2.8.
 
     Args:
         launch_seconds: Assumed seconds of launching a step's compute.

@@ -71,8 +71,8 @@ def outcome(before: JobPlacement | None, after: JobPlacement | None) -> RoundEff
 
 
 def runners_up(seating: Seating) -> tuple[Ints, Floats, Floats]:
-    """Return for each job its best other configuration at the prices of the round (-1: none), its
-    utility above the grant's, and the additional cost of its accelerators.
+    """Return each job's next best configuration at the prices of the round (-1: none), the utility
+    that it adds to the grant's utility, and the cost that it adds to the grant's cost.
     """
     problem, market, choice = seating.problem, seating.market, seating.stock.choice
     columns, jobs = problem.columns, np.arange(len(choice))
@@ -125,8 +125,8 @@ class _Rivals:
 
 
 def margins(seating: Seating, holders: Ints) -> Floats:
-    """Return the least utility per accelerator that each of ``holders`` loses if it releases
-    some.
+    """Return, for each of ``holders``, the least utility per accelerator that it loses if it
+    releases accelerators.
     """
     columns, choice = seating.problem.columns, seating.stock.choice[holders]
     rows = np.arange(len(holders))

@@ -2,9 +2,9 @@
 unused.
 
 At given prices of types, dividing one tenant's limit is a separate knapsack problem, which dynamic
-programming solves. Its bound on the whole division is tighter than that of a price for the limit.
-If too many accelerators of a type are taken afterwards, ``settle`` and ``exchange`` repair the
-division.
+programming solves. The bound that this gives on the whole division is tighter than the bound from a
+price for the limit. If too many accelerators of a type are taken afterwards, ``settle`` and
+``exchange`` repair the division.
 """
 
 from collections.abc import Iterable
@@ -23,8 +23,10 @@ _SLACK = 1e-9
 
 
 def refine(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> tuple[Ints, float]:
-    """Return a division at least as good as ``choice``, and a bound at least as low as that of the
-    prices.
+    """Improve a division by dividing each tenant's limit exactly; return the division and a bound.
+
+    The division is at least as good as ``choice``, and the bound is at least as low as the bound
+    from prices alone.
     """
     wanted, bound = by_tenant(problem, market, choice)
     other = settle(problem, market, wanted)
@@ -33,8 +35,8 @@ def refine(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> tuple
 
 
 def by_tenant(problem: DivisionProblem, market: PriceSystem, choice: Ints) -> tuple[Ints, float]:
-    """Divide every tenant's limit as well as possible at the prices of types; return the division
-    and its bound.
+    """Divide every tenant's limit as well as possible at the prices of types; return this division,
+    and an upper bound on every division.
 
     The division keeps every limit, but may need more accelerators of a type than exist. A
     configuration is left out if its loss at the prices exceeds the loss of the tenant's whole

@@ -4,7 +4,7 @@
 limits alone leave tenants with accelerators that no job can use. So ``by_tenant`` divides each
 limit exactly, and ``exchange`` swaps configurations between jobs. ``exact`` finds the best division
 for few jobs: by dynamic programming in a small cluster without quotas, else by HiGHS, which would
-take minutes for thousands.
+take minutes for thousands of jobs.
 """
 
 from typing import TYPE_CHECKING
@@ -72,7 +72,8 @@ class Stock:
 def settle(problem: DivisionProblem, market: PriceSystem, wanted: Ints | None = None) -> Ints:
     """Return a column (or -1) for each job; the jobs that gain most from accelerators choose first.
 
-    A job takes its ``wanted`` column if that fits, else the column that it prefers at the prices.
+    A job takes its ``wanted`` column if that column fits; otherwise it takes the column that it
+    prefers at the prices.
     """
     if wanted is None:
         wanted = np.where(market.surplus >= -_SLACK, market.choice, -1)
@@ -99,8 +100,8 @@ def fill(stock: Stock) -> None:
 
 
 def upgrades(stock: Stock) -> tuple[Floats, Floats]:
-    """Return the additional utility and accelerators of each column over its job's present one;
-    -inf if it does not fit.
+    """Return how much more utility and how many more accelerators each column has than its job's
+    present column; the utility is -inf if the column does not fit.
     """
     problem, columns = stock.problem, stock.problem.columns
     jobs, had = np.arange(len(stock.choice)), stock.choice
@@ -146,8 +147,8 @@ def worth(problem: DivisionProblem, choice: Ints) -> float:
 
 
 def exact(problem: DivisionProblem, market: PriceSystem, value: float) -> tuple[Ints, float] | None:
-    """Return the best division to within ``TOLERANCE``, and a bound on every division; None if none
-    is found.
+    """Return the best division to within ``TOLERANCE``, and a bound on every division; None if no
+    division is found.
 
     ``value`` is the value of a known division. A better division cannot use a configuration whose
     loss at the prices exceeds the bound less ``value``, so few configurations remain.
@@ -197,7 +198,7 @@ def pack(room: Ints, job: Ints, axis: Ints, size: Ints, gain: Floats) -> Ints:
     given in order.
 
     This is dynamic programming over the jobs, for every amount up to ``room`` on every axis. The
-    shape of ``room`` is (axes,), that of the other arguments (options,).
+    array ``room`` has the shape (axes,), and the other arrays have the shape (options,).
     """
     best, steps = np.zeros(room + 1), []
     axes, sizes, gains, left = axis.tolist(), size.tolist(), gain.tolist(), room.tolist()

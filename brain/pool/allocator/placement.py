@@ -1,5 +1,5 @@
-"""The choice of nodes: whole nodes in one rack for large jobs, the fullest node with room for small
-ones.
+"""Chooses nodes: whole nodes in one rack for large jobs; for small jobs, the fullest node that has
+room.
 """
 
 from collections import Counter, defaultdict
@@ -60,18 +60,22 @@ class FreeAccelerators:
         self.occupy(placement, each, sign=-1)
 
     def place(self, need: Need, own: Sequence[str] = ()) -> JobPlacement | None:
-        """Choose nodes for ``need``, if possible the job's own; return None if none suffice."""
+        """Choose nodes for ``need``, if possible the job's own nodes; return None if the free nodes
+        do not suffice.
+        """
         return self._seize(need, self._find(need, own))
 
     def squeeze(self, need: Need) -> JobPlacement | None:
-        """Choose exactly as many nodes as ``need`` names, with uneven numbers of replicas if
-        necessary; return None if none suffice.
+        """Choose exactly as many nodes as ``need`` names; return None if the free nodes do not
+        suffice.
+
+        The nodes may hold different numbers of replicas.
         """
         return self._seize(need, self._level(need))
 
     def scatter(self, need: Need, own: Sequence[str] = ()) -> JobPlacement | None:
-        """Choose as few nodes as possible for ``need``, in any shape; return None if none
-        suffice.
+        """Choose as few nodes as possible for ``need``, in any shape; return None if the free nodes
+        do not suffice.
         """
         return self._seize(need, self._anywhere(need, own))
 

@@ -82,15 +82,15 @@ class Seating:
         )
 
     def now(self, job: int) -> tuple[int, float] | None:
-        """Return the column of the job's present configuration, and its utility; None if the job
-        has none.
+        """Return the column and the utility of the job's present configuration; None if the job has
+        no present configuration.
         """
         columns = self.problem.columns
         found = np.flatnonzero(columns.current[job] & np.isfinite(columns.utility[job]))
         return (int(found[0]), float(columns.utility[job, found[0]])) if len(found) else None
 
     def stays(self, job: int) -> bool:
-        """Return True if the job's placement is its present one."""
+        """Return True if the job's placement equals its placement before the round."""
         return self.placed.get(job) == self.jobs[job].current
 
     def size(self, job: int) -> float:

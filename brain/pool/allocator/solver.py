@@ -99,7 +99,7 @@ def question(jobs: Sequence[PoolJob], cluster: ClusterView, weights: Weights) ->
     """Compute the utility of every configuration, and the nodes that are available.
 
     Raises:
-        BadInput: as ``allocate``.
+        BadInput: two jobs or two nodes share a name, or a capacity or quota is below 0.
     """
     refusals.check(jobs, cluster)
     scene = _scene(jobs, cluster)

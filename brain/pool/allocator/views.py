@@ -62,7 +62,7 @@ class JobPlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolJob:
-    """The data of one job at one moment that the division needs."""
+    """The data that the division needs about one job at one moment."""
 
     key: str
     #: Curves by type of accelerator, without types that the job may not use. Bounds, unit, ramp and
@@ -198,7 +198,7 @@ class Grant:
 
     @property
     def replicas(self) -> int:
-        """Return the number of replicas granted; 0 for none."""
+        """Return the number of granted replicas; 0 if the job got no accelerators."""
         return self.placement.replicas if self.placement else 0
 
     @property
@@ -237,7 +237,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One division of a cluster among jobs, with a bound on the utility of any better one."""
+    """One division of a cluster among jobs, with a bound on the utility of any better division."""
 
     #: A grant for every job of the input, in the same order.
     grants: Mapping[str, Grant]

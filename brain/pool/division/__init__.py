@@ -5,7 +5,8 @@
     changes     one round: prices, grants, the changes allowed now, and their order
     words       grants as recommendations that a person can judge
 
-This package is pure and knows no stores: ``brain.pool.rounds`` reads them and stores the plans.
+This package is pure and does not use the stores: ``brain.pool.rounds`` reads the stores and stores
+the plans.
 """
 
 from brain.pool.division.changes import Change, Division, divide

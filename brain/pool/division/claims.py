@@ -9,7 +9,8 @@ _Amount = list[int]
 
 
 class Claims:
-    """Resources for new replicas: idle resources first, then those that changes of other jobs free.
+    """The resources for new replicas: first the idle ones, then the ones that other jobs' changes
+    free.
 
     A job that takes offered resources waits for the change that frees them.
     """

@@ -1,7 +1,7 @@
 """The nodes and members of a pool in the units that ``pool.allocator`` divides.
 
-Jobs that reserve accelerators compete for accelerators, the others for cores. The other resources
-of a replica are checked once its node is chosen.
+Jobs that reserve accelerators compete for accelerators; all other jobs compete for cores. The other
+resources of a replica are checked once its node is chosen.
 """
 
 from collections import Counter
@@ -101,14 +101,16 @@ def kinds_of(job: Job, nodes: Iterable[Node], current: str | None, *, migrate: b
 
 
 def class_of(job: Job, policy: PoolShares) -> int:
-    """Return the priority of a job: its own plus that of its project."""
+    """Return the priority of a job in its pool: the job's own priority plus its
+    project's priority.
+    """
     share = policy.projects.get(job.document.project)
     found = job.document.priority + (share.priority if share else 0)
     return max(PRIORITIES[0], min(PRIORITIES[-1], found))
 
 
 def highest_waiting(members: Iterable[PoolMember], policy: PoolShares) -> int | None:
-    """Return the highest priority of the members that wait to start; None if none waits."""
+    """Return the highest priority of the members that wait to start; None if no member waits."""
     return max((class_of(m.job, policy) for m in members if m.situation is None), default=None)
 
 

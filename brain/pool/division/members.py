@@ -131,8 +131,9 @@ def waiting(
     Args:
         job: The queued job.
         kinds: Kinds of accelerator that the job may be given.
-        size: The standing size of a job that ran before.
-        model: The model from earlier runs of the job's script; with one, the pool chooses the size.
+        size: The size to which a job that ran before returns.
+        model: The model from earlier runs of the job's script; if there is one, the pool chooses
+            the size.
         work: All of the job's work in the model's unit of goodput; None if unknown.
         rooms: How many of the job's replicas fit each node, for each kind.
         speeds: Speeds of the pool's kinds, as measured by its jobs.

@@ -26,7 +26,8 @@ class SizeTrial:
 
 
 def trial(situation: Situation, size: int) -> SizeTrial | None:
-    """Return a trial of a smaller size that was never measured; None if there is no sign for one.
+    """Return a trial of a smaller size that was never measured; None if nothing indicates that the
+    job would train as fast with it.
 
     Raises:
         Undetermined: the size cannot be predicted.

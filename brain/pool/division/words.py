@@ -66,8 +66,8 @@ def facts(
     observed_only: bool,
     now: datetime,
 ) -> PoolRound:
-    """Return the round in the form that is stored; ``plans`` has the generations that carry it out,
-    by job.
+    """Return the round in the form that is stored; ``plans`` has, by job, the generation of the
+    plan that carries out the round.
 
     If no job may change, the prices of the ``last`` round remain.
     """

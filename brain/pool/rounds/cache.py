@@ -71,8 +71,8 @@ class Memo:
         self._event = -1
 
     def catch_up(self, tx: Transaction) -> None:
-        """Read again the jobs that other processes changed since the last read; this is cheap if
-        there are none.
+        """Read again the jobs that other processes changed since the last read; this is cheap if no
+        job changed.
         """
         news = tx.events.after(self._event, limit=_MANY) if self._event >= 0 else ()
         if self._event < 0 or len(news) == _MANY or any(event.job is None for event in news):
@@ -116,8 +116,10 @@ class Memo:
         return last is None or last.mark != self.marks[id] or now >= last.again_at
 
     def speeds(self, tx: Transaction, id: JobId, model: JobModel | None) -> KindSpeeds:
-        """Return the speeds of the pool's kinds of accelerator, from the newest jobs that had
-        several kinds; ``model`` is that of the present job.
+        """Return the speeds of the pool's kinds of accelerator, from the newest jobs that ran on
+        several kinds.
+
+        ``model`` is the model of the job ``id``, whose measurements are included.
         """
         known = compared(tx, self.pool, self._bugs) if self._compared is None else self._compared
         told = {} if model is None else _measured(model)
@@ -132,7 +134,9 @@ class Memo:
         return self._speeds
 
     def take_bugs(self) -> list[Exception]:
-        """Return the exceptions because of which jobs were left out of ``speeds``, each once."""
+        """Return the exceptions because of which ``speeds`` left jobs out; each exception is
+        returned once.
+        """
         found, self._bugs = self._bugs, []
         return found
 
@@ -141,7 +145,7 @@ class Memo:
         return self._holdings[id].target
 
     def room(self, tx: Transaction, job: Job) -> int:
-        """Return ``lifecycle.capacity.room``, computed from the cache."""
+        """Return how many replicas of ``job`` the pool has room for, computed from the cache."""
         return self.ledger.room(job)
 
     def wrote(self, tx: Transaction, jobs: Iterable[JobId]) -> None:

@@ -18,7 +18,7 @@ _MOST = 200
 
 
 def hold(bug: Exception) -> Hold:
-    """Return the hold for a job if deciding about it raised an exception."""
+    """Return a hold for a job if deciding about the job raised ``bug``."""
     said = f"{type(bug).__name__}: {bug}"[:_MOST]
     return Hold(
         code=CODE,

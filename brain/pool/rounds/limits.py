@@ -10,7 +10,9 @@ from brain.types.sharing import PoolShares
 
 
 class AcceleratorLimits:
-    """A count of the accelerators (cores, in a pool without any) that projects hold and take."""
+    """Counts the accelerators that projects hold and take; in a pool without accelerators, counts
+    their cores.
+    """
 
     def __init__(self, tx: Transaction, memo: Memo) -> None:
         stored = tx.pools.policy(memo.pool)

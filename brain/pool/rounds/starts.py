@@ -84,10 +84,10 @@ class Starts:
         """Return the first size of ``job``; the pool has room for ``fits`` replicas. None means the
         owner's size.
 
-        If earlier runs of the job's script are known, the pool's round has chosen the size. Else it
-        is the owner's size, if the pool has room for as many replicas of each queued job. Otherwise
-        it is a share of the idle accelerators, so that the job need not wait. Brain chooses a size
-        only if it may also change it.
+        If earlier runs of the job's script are known, the pool's round has chosen the size.
+        Otherwise the size is the owner's, if the pool has room for that many replicas of every
+        queued job. If it has not, the size is a share of the idle accelerators, so that the job
+        need not wait. Brain chooses a size only if it may also change it.
         """
         if not yields(job, self.settings):
             return None
@@ -104,8 +104,8 @@ class Starts:
     def waits(self, job: Job, replicas: int) -> str | None:
         """Return the reason why a job whose script is known does not start with ``replicas`` yet.
 
-        Waiting for one round is worth it, because it avoids a restart. Returns None if a job that
-        Brain cannot shrink would take the free accelerators.
+        The job waits for one round, because the round's size saves a later restart. Returns None if
+        a job that Brain cannot shrink would take the free accelerators.
         """
         patient = (self.now - job.created_at).total_seconds() <= PATIENCE_SECONDS
         if not patient or not self._knows(job):

@@ -1,4 +1,5 @@
-"""Asks a policy of another system about a recorded moment, in one round over the jobs of that time.
+"""Asks a policy of another system about a recorded moment, in one round over the jobs of that
+time.
 """
 
 from collections.abc import Callable, Mapping

@@ -188,7 +188,8 @@ def misled(job: ElasticJob, pod: Object, wished: int) -> bool:
 def missing(
     job: ElasticJob, role: str, pods: Sequence[Object], wished: int, now: datetime
 ) -> Iterator[dict[str, object]]:
-    """Return the pods to create so that every rank of a role has one; ``pods`` are the job's pods.
+    """Return the pods to create so that every rank of a role has one; ``pods`` are the job's
+    pods.
     """
     spec, mine = job.spec.replica_specs[role], [pod for pod in pods if _role(pod) == role]
     next_id = max((_id(pod) for pod in mine), default=-1) + 1

@@ -182,7 +182,8 @@ def counted(refusals: Mapping[str, str]) -> str:
 
 
 def excess(each: Amounts, replicas: int, limits: Mapping[str, Any]) -> str | None:
-    """Return why ``replicas`` pods, each with these amounts, exceed the job's ``resourceLimits``.
+    """Return why ``replicas`` pods, each with these amounts, exceed the job's
+    ``resourceLimits``.
     """
     for name, said in limits.items():
         limit = quantity(said, f"resourceLimits.{name}")

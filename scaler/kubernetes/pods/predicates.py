@@ -24,7 +24,8 @@ def may_come(pod: Object, node: Object) -> bool:
 
 
 def dislike(pod: Object, node: Object) -> str:
-    """Return why a node refuses a pod, whatever pods run there; empty if the node accepts the pod.
+    """Return why a node refuses a pod, whatever pods run there; empty if the node accepts the
+    pod.
     """
     return unselected(pod, node) or repelled(pod, node)
 

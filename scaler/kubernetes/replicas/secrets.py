@@ -82,7 +82,8 @@ class JobSecrets:
     def set_aside(
         self, job: JobId, replica: int, replicas: int, environment: Mapping[str, str]
     ) -> None:
-        """Record the id ``replica`` as used, and store its environment, before the replica starts.
+        """Record the id ``replica`` as used, and store its environment, before the replica
+        starts.
         """
         with self._writing.setdefault(job, threading.Lock()):
             self._set_aside(job, replica, replicas, environment)

@@ -22,7 +22,8 @@ def condition_of(
 
 
 def honoured(job: ElasticJob, house: Installation) -> list[StatusCondition]:
-    """Return the conditions about measurement, and about requests in the spec that have no effect.
+    """Return the conditions about measurement, and about requests in the spec that have no
+    effect.
     """
     unknown = list(misspelt(job))
     missing = [*unknown, *unserved(job, house.brain_url or "")]

@@ -48,7 +48,8 @@ class Stream(Protocol):
         """Return the rest of the answer, if the answer turns out to be no stream."""
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield pieces until the server ends the stream; raises Unreachable if the stream is cut.
+        """Yield pieces until the server ends the stream; raises Unreachable if the stream is
+        cut.
         """
 
     def interrupt(self) -> None:
