@@ -403,7 +403,7 @@ def test_what_if_answers_up_to_twice_what_was_seen():
     assert known[2] is not None
     assert known[2].exploring
     assert known[3] is None
-    assert "measure 2 first" in str(answer.sizes[3].undetermined)
+    assert "measure 2 replicas first" in str(answer.sizes[3].undetermined)
 
 
 def test_a_turn_tells_what_it_did():

@@ -159,7 +159,7 @@ class TestAnswers:
 
     def test_are_never_replaced(self, stores: Stores) -> None:
         answered(stores, "k")
-        with pytest.raises(Conflict, match="meanwhile"):
+        with pytest.raises(Conflict, match="in the meantime"):
             answered(stores, "k")
 
     def test_are_forgotten_with_codes_when_old(self, stores: Stores) -> None:

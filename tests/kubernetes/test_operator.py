@@ -72,8 +72,8 @@ def test_what_fits_no_nodes_says_so_at_once_and_after_a_while_for_good(place: Pl
     made["spec"]["gangPatience"] = 3
     made = place.apply(made)
 
-    place.says(made, "Feasible", "Unknown", "WaitingForNodes", "fit the 2 nodes")
-    place.says(made, "Feasible", "False", "NeverFits", "fit the 2 nodes")
+    place.says(made, "Feasible", "Unknown", "WaitingForNodes", "fit on the 2 nodes")
+    place.says(made, "Feasible", "False", "NeverFits", "fit on the 2 nodes")
     place.told("NeverFits", "lower minReplicas")
     assert place.status(made)["phase"] == "Queued"
 

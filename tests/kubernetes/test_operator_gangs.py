@@ -169,7 +169,7 @@ def test_pods_of_others_that_a_gang_wants_near_may_come_later(place: Place):
 def test_a_gang_that_wants_to_be_near_itself_never_fits_what_no_zone_holds(place: Place):
     made = place.apply(gang(3, patience=1, affinity=near("podAffinity", ZONE)))
 
-    place.says(made, "Feasible", "False", "NeverFits", "2 fit the 4 nodes")
+    place.says(made, "Feasible", "False", "NeverFits", "2 fit on the 4 nodes")
 
 
 def test_a_gang_holds_nothing_while_nodes_that_it_may_not_have_are_free(stage: Stage, place: Place):

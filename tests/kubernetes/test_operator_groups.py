@@ -253,7 +253,7 @@ def test_a_job_is_feasible_if_each_group_is_by_its_own_template():
     refusal = infeasible(like(nodeSelector=ELSEWHERE), [one])
     assert refusal is not None
     assert "no node accepts a replica" in refusal
-    assert "needs at least 4 replicas, but 2 fit" in str(infeasible(like(2), [one, other]))
+    assert "needs at least 4 replicas, but only 2 fit" in str(infeasible(like(2), [one, other]))
 
 
 def test_pods_of_a_group_without_room_hold_back_no_other_group():

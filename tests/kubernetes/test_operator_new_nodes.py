@@ -126,7 +126,7 @@ def test_an_asking_pod_is_let_in_where_its_job_is():
 
 def test_only_what_is_missing_is_asked_for_and_present_nodes_stay_free(stage: Stage, place: Place):
     made = place.apply(gang(3))
-    place.says(made, "Feasible", "Unknown", "WaitingForNodes", "2 fit the 2 nodes")
+    place.says(made, "Feasible", "Unknown", "WaitingForNodes", "2 fit on the 2 nodes")
     until("one asks", lambda: len(asking(place)) == 1)
     (pod,) = asking(place)
     assert ("schedulingGates" in pod["spec"], homes([pod])) == (False, [])

@@ -158,7 +158,7 @@ def test_what_no_node_holds_is_told_and_no_pod_is_touched(stage: Stage, place: P
         before = seen(stage, place)
         apply_amounts(place, made, Resources(cpu_millis=1000, memory_bytes=5 * GIB))
         place.says(
-            made, "Reserved", "False", "NeverFits", "the job needs at least 2 replicas, but 1"
+            made, "Reserved", "False", "NeverFits", "the job needs at least 2 replicas, but only 1"
         )
         place.told("NeverFits", "too little memory")
         assert seen(stage, place) == before

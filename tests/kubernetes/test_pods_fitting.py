@@ -234,7 +234,7 @@ def test_beyond_the_gang_pods_begin_in_units():
     ("template", "least", "says"),
     [
         (spec(16), 1, "no node that its pod may use has more than 8 nvidia.com/gpu"),
-        (spec(8), 3, "the job needs at least 3 replicas, but 2 fit the 2 nodes"),
+        (spec(8), 3, "the job needs at least 3 replicas, but only 2 fit on the 2 nodes"),
         (spec(1, nodeSelector={"pool": "a100"}), 1, "nodeSelector pool=a100"),
         (spec(8), 2, None),
     ],

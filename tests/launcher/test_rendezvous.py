@@ -147,7 +147,7 @@ def test_the_topology_may_come_with_the_environment() -> None:
         ({"colour": "red"}, "n:1", "known are unit, topology"),
         ({"unit": "two"}, "n:1", "unit=two is not a whole number of at least 1"),
         ({"unit": "8"}, "n:1", "unit=8 is more than --nnodes=1:4 allows"),
-        ({"topology": "a//b"}, "n:1", "topology=a//b is not up to 4 names"),
+        ({"topology": "a//b"}, "n:1", "topology=a//b must be up to 4 names"),
         ({"join_timeout": "soon"}, "n:1", "join_timeout=soon is not a number of seconds"),
         ({}, "", "--rdzv-endpoint= is not HOST:PORT"),
         ({}, "n:many", "--rdzv-endpoint=n:many is not HOST:PORT"),

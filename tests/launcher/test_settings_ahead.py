@@ -91,7 +91,7 @@ def test_a_script_that_was_noticed_goes_on_is_told_and_starts_plain_the_next_tim
 ) -> None:
     first = runs(tmp_path, f"{noticed}\n" + SETS + SAYS)
     assert "OMP_NUM_THREADS=2 was set before the script imports torch" in first[0]
-    assert "imported ahead with 1; because the script " in first[0]
+    assert "imported that library with 1; because the script " in first[0]
     assert first[-1] == "1 True"
     assert runs(tmp_path, f"{noticed}\n" + SETS + SAYS)[-1] == "2 False"
 

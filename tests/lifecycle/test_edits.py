@@ -365,8 +365,12 @@ def test_a_freeze_keeps_amounts_as_they_are_and_the_answer_says_so():
         ),
         ({"memory_bytes": 99 * GIB}, "memory_bytes", "the largest has 4 CPUs, 8.00 GiB and 0 GPUs"),
         ({"memory_bytes": GIB // 2}, "memory_bytes", "above the 1.00 GiB that a replica uses"),
-        ({"memory_bytes": GIB + 1}, "memory_bytes", "give 1130254552 at least"),
-        ({"cpu_millis": 200}, "cpu_millis", "less than the 400 that a replica uses now; give 400"),
+        ({"memory_bytes": GIB + 1}, "memory_bytes", "give at least 1130254552"),
+        (
+            {"cpu_millis": 200},
+            "cpu_millis",
+            "less than the 400 that a replica uses now; give at least 400",
+        ),
         ({"replicas": 9}, "replicas", "not within the bounds 1:4"),
     ],
 )

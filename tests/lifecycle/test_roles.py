@@ -181,7 +181,7 @@ def test_roles_that_cannot_be_are_refused_with_field_and_remedy(
 @pytest.mark.parametrize(
     ("changed", "field", "says"),
     [
-        ({"roles": {"boss": RoleSize()}}, "roles.boss", "give chief, ps, evaluator"),
+        ({"roles": {"boss": RoleSize()}}, "roles.boss", "choose one of chief, ps, evaluator"),
         ({"roles": {"ps": RoleSize(replicas=0)}}, "roles.ps.replicas", "leave the role out"),
         ({"roles": {"chief": RoleSize()}}, "roles.ps", "add ps"),
         (

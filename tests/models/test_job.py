@@ -150,7 +150,7 @@ def test_the_curve_is_what_is_predicted_size_by_size():
 
 @pytest.mark.parametrize("replicas", [3, 4, 100])
 def test_beyond_twice_what_was_seen_is_undetermined(replicas: int):
-    with pytest.raises(Undetermined, match="measure 2 first"):
+    with pytest.raises(Undetermined, match="measure 2 replicas first"):
         model(point(1, 320.0)).predict(replicas)
 
 

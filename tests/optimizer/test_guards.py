@@ -79,7 +79,7 @@ def test_a_world_far_smaller_than_what_stands_decides_nothing():
     decision = recommend(standing)
 
     assert decision.hold
-    assert "measure 2 first" in decision.explanation.reason
+    assert "measure 2 replicas first" in decision.explanation.reason
 
 
 def test_without_an_incident_the_wasteful_job_would_be_shrunk():

@@ -153,7 +153,7 @@ def test_a_loader_that_starves_its_workers_is_not_given_more_of_them():
     choice = Efficient().choose(narrowing.fed(hungry))
 
     assert choice.replicas == 1
-    assert "wait for data 60" in dict(choice.why_not)[2]
+    assert "wait for data during 60" in dict(choice.why_not)[2]
 
 
 @pytest.mark.parametrize(("busy", "replicas"), [(0.97, 1), (0.4, 2), (None, 2)])
@@ -293,7 +293,7 @@ def test_where_uncertainty_blocks_a_decision_a_free_trial_is_proposed():
 def test_a_size_that_nothing_is_known_of_says_what_to_measure_first():
     choice = SINGLE_JOB.choose(situation({1: 100.0}))
 
-    assert "measure 2 first" in dict(choice.why_not)[4]
+    assert "measure 2 replicas first" in dict(choice.why_not)[4]
 
 
 def test_advice_says_what_is_measured_promised_and_what_it_rests_on():
