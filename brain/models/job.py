@@ -28,7 +28,7 @@ from brain.models.earlier import (
     EarlierRun,
     Inherited,
     inherited,
-    noise_exponent,
+    noise_powers,
     noises_of,
 )
 from brain.models.efficiency import NoiseByBatch, efficiency
@@ -440,7 +440,7 @@ def _fitted(
         outcomes=outcomes,
         widening=wider,
         inherited=others,
-        noise_exponent=noise_exponent(seen),
+        noise_exponent=noise_powers(seen).batch,
     )
 
 
