@@ -6,11 +6,11 @@ from datetime import datetime
 
 from brain.errors import UnknownJob
 from brain.lifecycle.jobs import queue, without_secrets
-from brain.lifecycle.records import acted
+from brain.lifecycle.records import acted, move_job
 from brain.lifecycle.work import check_limits
 from brain.ports import Transaction
 from brain.settings import Settings
-from brain.types.job import Job, JobDocument, JobId, ObjectCondition
+from brain.types.job import Job, JobDocument, JobId, JobState, ObjectCondition
 from brain.types.resources import PoolName
 from brain.types.roles import WORKER, RoleSize
 
@@ -29,8 +29,8 @@ def mirror(
     """Store a copy of a cluster's job object: queue a new job, or apply the changes to a known one.
 
     The job's first size and its amounts stay the same, because only plans change a running job. A
-    job that ran before this Brain knew it goes on with its ``sizes``. A finished job does not
-    change.
+    job that ran before this Brain knew it goes on with its ``sizes`` and its replicas. A finished
+    job does not change.
 
     Raises:
         ImpossibleBounds, BadInput, NameTaken: as in ``jobs.submit``.
@@ -41,7 +41,11 @@ def mirror(
         document.check()
         check_limits(document, settings, now)
         begun = _resumed(document, sizes or {})
-        return queue(tx, begun, job_id=job_id, owner=owner, pool=pool, now=now)
+        job = queue(tx, begun or document, job_id=job_id, owner=owner, pool=pool, now=now)
+        if begun is None:
+            return job
+        # A queued job has no replicas, so the scaler would stop those that run.
+        return move_job(tx, job, JobState.STARTING, "its replicas already run", now)
     said, document = document, without_secrets(_following(known.document, document))
     if known.finished or document == known.document:
         return known
@@ -77,15 +81,17 @@ def _following(known: JobDocument, said: JobDocument) -> JobDocument:
     )
 
 
-def _resumed(document: JobDocument, sizes: Mapping[str, int]) -> JobDocument:
-    """Return the document of a job that runs with ``sizes`` already, with these as its first size;
-    unchanged if its bounds or limits do not allow them now, or if it has other groups.
+def _resumed(document: JobDocument, sizes: Mapping[str, int]) -> JobDocument | None:
+    """Return the document of a job that already runs with ``sizes``, with these as its first size.
+
+    None if the job does not run, if its bounds or limits do not allow these sizes now, or if it has
+    other groups.
     """
     beside, total = {**document.roles, **document.groups}, sum(sizes.values())
     if sizes.keys() != {WORKER, *beside} or not document.replicas.allow(total):
-        return document
+        return None
     if min(sizes.values()) < 1:
-        return document
+        return None
 
     def sized(groups: Mapping[str, RoleSize]) -> dict[str, RoleSize]:
         return {name: replace(size, replicas=sizes[name]) for name, size in groups.items()}
@@ -96,4 +102,4 @@ def _resumed(document: JobDocument, sizes: Mapping[str, int]) -> JobDocument:
         roles=sized(document.roles),
         groups=sized(document.groups),
     )
-    return found if document.resource_limits.allow(found.allocation) else document
+    return found if document.resource_limits.allow(found.allocation) else None

@@ -198,10 +198,13 @@ def test_after_brain_lost_its_database_groups_keep_the_sizes_that_run(stage: Sta
             until("it trains", lambda: anew.job(made).job.state == "Running")
             wished = {one.name: one.replicas_wished for one in anew.job(made).job.groups}
             assert wished == grown
+            now = {pod["metadata"]["uid"] for pod in anew.pods().values()}
+            assert now == before, (now, before)
             # An edit of the object later does not take them back.
             edited(anew, made, large=2)
             until("four run", lambda: len(anew.run()) == 4, lambda: anew.status(made))
-            assert sizes(anew, made) == {"worker": 2, "large": 2}
+            shrunk = {"worker": 2, "large": 2}
+            until("the object tells it", lambda: sizes(anew, made) == shrunk)
             assert {pod["metadata"]["uid"] for pod in anew.pods().values()} < before
 
 

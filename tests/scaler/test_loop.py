@@ -442,7 +442,7 @@ def test_what_does_not_fit_is_told_with_the_reason(tmp_path: Path):
 
 
 def test_a_job_whose_document_cannot_be_used_is_told_as_failed(tmp_path: Path):
-    house = House(tmp_path, wish(1, command=[]))
+    house = House(tmp_path, wish(1, command="train"))
 
     async def act() -> None:
         await house.until("the report", lambda: house.brain.told(JOB))
