@@ -30,9 +30,9 @@ _WRITERS = 0x627261696E
 class SqlTransaction:
     """All stores on one connection.
 
-    A transaction caches the plans, worlds, fits and freezes that it read: no other transaction
-    writes them meanwhile, and a turn reads each several times. It also caches rows that were read
-    ahead.
+    A transaction caches the plans, worlds, fits and freezes that it has read. No other transaction
+    writes them meanwhile, and a turn (one pass of decisions about a pool) reads each of them
+    several times. A transaction also caches rows that were read ahead.
     """
 
     def __init__(self, connection: sa.Connection, *, read_only: bool) -> None:

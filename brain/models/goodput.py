@@ -203,7 +203,9 @@ def _configuration(row: Floats) -> Configuration:
 
 
 def rate(times: StepTimePredictor, configuration: Configuration) -> Prediction:
-    """Return the unweighted examples per second of a configuration, with a 90 % band."""
+    """Return the throughput of a configuration in examples per second, without its statistical
+    efficiency, with a 90 % band.
+    """
     mean, spread = times.predict(rows([configuration]), return_std=True)
     return _prediction(math.log(configuration.batch) - float(mean[0]), float(spread[0]))
 

@@ -38,8 +38,8 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         peak(m) = F + c m,    ln F, ln c have normal priors
 
     A run that ran out of memory is a *censored* observation: its peak was above the capacity
-    (Tobin, 1958). The posterior over (F, c) is computed on a grid, so a single peak, reading or
-    failure is enough.
+    (Tobin, 1958). F and c have priors, so a single peak or a single failure is enough. The
+    posterior over (F, c) is computed on a grid.
 
     Args:
         fixed_bytes: Reading before the first step, or a declared F; None if neither is known.
@@ -51,7 +51,8 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         fence_: Smallest batch that failed; infinite if no batch failed.
 
     Raises:
-        Undetermined: ``fit`` has no data on any size.
+        Undetermined: ``fit`` got no runs, and ``fixed_bytes`` and ``example_bytes`` are not both
+            given.
         ValueError: ``fit`` or ``predict`` got batches or bytes that are not above 0.
     """
 

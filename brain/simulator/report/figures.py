@@ -78,8 +78,8 @@ def use(outcome: PolicyOutcome, until: float) -> str:
         text(f"{mean} held", right + 8, max(y(capacity) + 18, y(share * capacity) + 4), "lb"),
     ]
     said = (
-        f"{outcome.policy}: on average {mean} of {capacity} accelerators held until the last "
-        "job ended"
+        f"{outcome.policy}: until the last job ended, jobs held {mean} of the {capacity} "
+        "accelerators on average"
     )
     return svg(frame, [*grid, *parts], said)
 

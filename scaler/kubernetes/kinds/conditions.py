@@ -31,7 +31,7 @@ class JobCondition(StrEnum):
     #: True: fewer pods are ready, or train, than desired.
     DEGRADED = "Degraded"
     #: True: each replica reserves the amounts of the applied plan. False: the message names the
-    #: other replicas, and why.
+    #: replicas that do not, and says why.
     RESERVED = "Reserved"
     #: True: the job is stopped until somebody resumes it.
     SUSPENDED = "Suspended"
