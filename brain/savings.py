@@ -94,7 +94,9 @@ class _Count:
 def savings(
     tx: Transaction, since: datetime, until: datetime, settings: Settings, now: datetime
 ) -> Savings:
-    """Return the savings of plans from ``since`` to ``until``; ``until`` is not after ``now``."""
+    """Return the savings of plans from ``since`` to ``until``; ``until`` must not be later than
+    ``now``.
+    """
     span, counts = Span(since=since, until=until), {True: _Count(), False: _Count()}
     prices = prices_of(settings.accelerator_prices)
     for job in concerned(tx, since):
@@ -117,7 +119,9 @@ def savings(
 
 
 def concerned(tx: Transaction, since: datetime) -> Iterator[Job]:
-    """Yield the jobs that had not ended by ``since``, newest first, up to a maximum number."""
+    """Yield the jobs that had not ended by ``since``, newest first; only the newest ``_JOBS`` jobs
+    are searched.
+    """
     after: Place | None = None
     for _ in range(_JOBS // _PAGE):
         page = tx.jobs.page(after=after, size=_PAGE)

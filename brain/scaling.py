@@ -16,7 +16,7 @@ from brain.views import Scaling, WhatIf
 
 
 def expected_scaling(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Scaling:
-    """Return the model's predictions for the sizes that a job may have, for *what if*."""
+    """Return the model's predictions, which *What-if* shows, for the sizes that a job may have."""
     sight = look(tx, job, settings=settings, now=now)
     _, current = lifecycle.standing(tx.plans.of(job.id), job)
     last = tx.plans.decision(job.id) if shares(job) else None

@@ -43,8 +43,8 @@ class ReplicaDirectories:
         return LiveJob(id=JobId(job), node=NodeName(node), agents=agents, pod=pod)
 
     def token(self, job: str) -> str:
-        """Return the job's token from the job's file, else from the token file that a replica's
-        intent names.
+        """Return the job's token from the job's own file, else from the token file that a replica's
+        ``intent.json`` names.
         """
         own = self._home.token(job)
         for intent in () if own else self._intents(job):

@@ -67,8 +67,8 @@ class CollectorOptions:
 
 
 def is_over(*, idle_seconds: float, waiting: int, options: CollectorOptions) -> bool:
-    """True if the collector must exit, because no agent has run for ``idle_seconds`` and the
-    ``waiting`` samples are delivered or cannot be delivered.
+    """True if the collector must exit, because no agent has run for ``linger_seconds`` or, while
+    samples are still ``waiting`` for delivery, for ``patience_seconds``.
 
     >>> is_over(idle_seconds=31, waiting=0, options=CollectorOptions(home=Home.at("/h")))
     True

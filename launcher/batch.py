@@ -51,7 +51,7 @@ class Batch:
 
     @property
     def learning_rate_scale(self) -> float:
-        """Factor by which to multiply the learning rate for the first batch size."""
+        """Factor by which to multiply the learning rate that was set for the first batch size."""
         return self._split()[2]
 
     def renew(self) -> bool:

@@ -6,8 +6,9 @@
         if step % 50 == 0 and loaders.renew():
             loader = DataLoader(data, num_workers=loaders.workers, ...)
 
-A plan changes the control group of a replica while it runs, so this module reads the kernel's
-files. It uses only the standard library. Ranks may get different numbers of workers.
+A plan changes the CPU quota of a running replica's control group, so this module reads the quota
+from the kernel's files. It uses only the standard library. Ranks may get different numbers of
+workers.
 """
 
 from __future__ import annotations

@@ -105,9 +105,9 @@ class Scaler:
         self._wanted = asyncio.Event()
 
     def wake(self, job: JobId | None = None) -> None:
-        """Look now, because something may have happened (a child ended).
+        """Let the scaler observe the jobs now, because something may have happened (a child ended).
 
-        If ``job`` is given, look only at that job.
+        If ``job`` is given, the scaler observes only that job.
         """
         self._stirred.add(job)
         self._wake.set()
@@ -119,8 +119,10 @@ class Scaler:
                 tasks.create_task(self._persist(work), name=work.__name__)
 
     def look(self, now: datetime, *, every: bool = True) -> None:
-        """Observe, decide and act once for every job that has or had a replica here, except
-        inactive ones; without ``every``, only for changed jobs.
+        """Observe, decide and act once for every unfinished job, and for every other job that left
+        files or objects here, until nothing remains to be done for it.
+
+        Without ``every``, do this only for changed jobs.
         """
         wishes = self._wishes
         if wishes is None:

@@ -25,7 +25,8 @@ NOTHING = Resources()
 def document(wish: DesiredJob) -> JobDocument:
     """Return the job's document, without the values of its environment.
 
-    Brain has checked it. The groups of a running job may have outgrown its least size since.
+    This function does not check sizes again, because Brain has checked the document. Since then,
+    the groups of a running job may have grown beyond the job's least size.
 
     Raises:
         BadInput: this version of the scaler cannot read the document.
@@ -35,7 +36,7 @@ def document(wish: DesiredJob) -> JobDocument:
 
 
 def reserved(wish: DesiredJob, role: str = WORKER) -> Resources:
-    """Return the amounts that each replica of a role should reserve according to a desired job.
+    """Return the amounts that each replica of a role should reserve, from the job's desired state.
 
     Raises:
         BadInput: this version of the scaler cannot read the job's document.
@@ -149,8 +150,8 @@ class Observed:
     fixed_roles: bool = False
 
     def kind(self, replica: ReplicaSeen) -> str:
-        """Return what a replica counts for: its role if roles are fixed from the start, else its
-        group.
+        """Return the role or group whose size includes a replica: its role if roles are fixed from
+        the start, else its group.
         """
         return replica.role if self.fixed_roles else replica.group
 
@@ -162,10 +163,10 @@ class Observed:
 class JobBackend(Protocol):
     """A place where replicas run: this machine, or a cluster.
 
-    A backend acts and observes, but does not decide. It observes facts in its place, not its own
-    requests, so after a crash a new backend in the same place sees the same replicas. Every method
-    may be repeated after a crash. Several scalers may act in one place at once: an id is started
-    once, whichever scaler asks.
+    A backend acts and observes, but does not decide. It observes what exists in its place, and does
+    not rely on a memory of its own requests, so after a crash a new backend in the same place sees
+    the same replicas. Every method may be repeated after a crash. Several scalers may act in one
+    place at once: a replica is started once, whichever scaler asks.
     """
 
     def nodes(self, now: datetime) -> Sequence[Node]:

@@ -18,7 +18,9 @@ _STATES = {
 
 
 def failed(never: GiveUp) -> ReplicaSeen:
-    """Return the report for a replica that was never recorded; it is the same every time."""
+    """Return an observation of a replica that failed before it was recorded; it is the same every
+    time.
+    """
     return ReplicaSeen(
         id=never.replica,
         phase=ReplicaPhase.ENDED,

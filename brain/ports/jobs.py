@@ -120,9 +120,10 @@ class PlanStore(Protocol):
         ...
 
     def since_reached(self, pool: PoolName) -> Mapping[JobId, Sequence[ScalePlan]]:
-        """Return, by unfinished job of a pool, its plans from the newest one in a state of
-        ``REACHED`` on (all, if none is in such a state), highest generation first. Jobs without
-        plans are left out.
+        """Return the recent plans of each unfinished job of a pool, highest generation first.
+
+        The oldest of them is the newest plan whose state is in ``REACHED``; if no plan of a job has
+        such a state, all its plans are returned. Jobs without plans are left out.
         """
         ...
 

@@ -17,8 +17,8 @@ class EventStore(Protocol):
         ...
 
     def after(self, id: int, *, limit: int = 500, job: JobId | None = None) -> Sequence[Event]:
-        """Return at most ``limit`` events with ids above ``id``, in the order of their ids; the
-        events are of one job or of all jobs.
+        """Return at most ``limit`` events with ids above ``id``, in the order of their ids; if
+        ``job`` is given, only events of this job.
         """
         ...
 
@@ -53,7 +53,9 @@ class TokenUses(Protocol):
         ...
 
     def doubtful(self, ids: Collection[str]) -> frozenset[str]:
-        """Return those of these tokens that were revoked or deleted, or whose job has finished."""
+        """Return those of ``ids`` whose token was revoked or deleted, or belongs to a job that has
+        finished.
+        """
         ...
 
 

@@ -50,8 +50,8 @@ class TelemetryStore(Protocol):
     order.
 
     The store keeps two times of each sample. The time by the sender's clock identifies the sample.
-    The time by the service's clock selects, sorts and retires the sample, and readers get it as
-    ``measured_at``.
+    The time by the service's clock decides which queries select the sample, where it is sorted, and
+    when ``retire`` replaces it; readers get this time as ``measured_at``.
     """
 
     def add(
@@ -99,9 +99,9 @@ class TelemetryStore(Protocol):
         """Read ahead, with few statements, the telemetry that is shown in lists of jobs; the
         transaction must store no samples.
 
-        The telemetry is the losses, and the samples in the ``window`` before each job's end. For a
-        job without samples in that time, the samples in the ``window`` before the job's newest
-        sample are read.
+        This telemetry is the numbers of lost samples (``losses``), and the stored samples in the
+        ``window`` before each job's end. For a job without samples in that time, the samples in the
+        ``window`` before the job's newest sample are read.
         """
         ...
 
@@ -120,8 +120,8 @@ class TelemetryStore(Protocol):
     def lines(
         self, asked: Mapping[JobId, SeriesStretch], *, points: int
     ) -> Mapping[JobId, Sequence[SeriesBucket]]:
-        """Return one series per job, each with at most ``points`` buckets as in ``series``; leave
-        out jobs without points.
+        """Return, for each job, at most ``points`` buckets of one metric, without empty buckets;
+        leave out jobs that have no bucket.
         """
         ...
 
@@ -136,8 +136,8 @@ class TelemetryStore(Protocol):
         Metrics: ``examples_per_second``, ``steps_per_second``, ``step_seconds``,
         ``data_wait_share``, ``cpu_share``, ``memory_share``, ``gpu_share``, ``gpu_memory_share``,
         ``replicas``. ``examples_per_second`` is the sum over the workers of a world; if no batch
-        size is known, it is the sum of ``steps_per_second``. The first four metrics count only the
-        phase ``training``.
+        size is known, it is the sum of ``steps_per_second``. The first four metrics are computed
+        only from windows of the phase ``training``.
 
         Raises:
             BadInput: the metric does not exist, or ``points`` is below 1.
@@ -166,7 +166,7 @@ class StoredFit:
 
 
 class FitStore(Protocol):
-    """The latest fit of each job and kind."""
+    """The latest fit of each kind of model for each job."""
 
     def put(self, fit: StoredFit) -> None:
         """Store a fit; it replaces the stored fit of the same job and kind."""

@@ -62,7 +62,9 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._early = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Admit or refuse the connection, and start the timer of its first head."""
+        """Admit or refuse the connection, and start the timer that limits the wait for its first
+        request head.
+        """
         self.transport = transport
         name = transport.get_extra_info("peername")
         if not name:

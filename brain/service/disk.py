@@ -1,5 +1,5 @@
-"""Deletes the directories of ended jobs: those older than a limit, and the oldest others if the
-total size is too large.
+"""Deletes the directories of jobs that ended too long ago; if the remaining directories are too
+large together, also deletes the oldest of these.
 
 A directory is deleted only if its job has ended and no agent holds a lock in it.
 """
@@ -44,8 +44,8 @@ def sweep(home: Path, stores: Stores, settings: Settings, now: datetime) -> list
 
 
 def expired(jobs: Sequence[EndedJob], settings: Settings, now: datetime) -> list[EndedJob]:
-    """Return the jobs to delete: all that exceed the age limit, and then the oldest others until
-    the total size is within the size limit.
+    """Return the jobs to delete: all that exceed the age limit, and then the oldest of the
+    remaining jobs until the total size is within the size limit.
 
     The jobs are sorted by the time at which they ended, oldest first.
     """

@@ -1,4 +1,4 @@
-"""``brain gc``: directories of ended jobs, and free pages of the database."""
+"""``brain gc``: deletes directories of ended jobs, and frees unused pages of the database."""
 
 import argparse
 import os

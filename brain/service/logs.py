@@ -1,4 +1,4 @@
-"""Lines of the log: text for people, or one JSON object each for programs."""
+"""Lines of the log: text for people, or a JSON object per line for programs."""
 
 import json
 import logging
@@ -19,7 +19,9 @@ _SDK_SECONDS = 60.0
 
 
 class Correlating(logging.Filter):
-    """Adds to a record the ids of the request, and of its span if there is one."""
+    """Adds to a log record the id of the request, and the ids of its trace and span if it has
+    any.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         ids = {"request_id": REQUEST_ID.get()} if REQUEST_ID.get() else {}

@@ -1,4 +1,6 @@
-"""The running service: HTTP, the tick, and a shutdown within ``shutdown_seconds``."""
+"""The running service: HTTP, the tick (turns of pools), and a shutdown within
+``shutdown_seconds``.
+"""
 
 import gc
 import json
@@ -81,8 +83,8 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    ``submitters`` becomes the field of this name in ``Health``; ``provider``, if given, receives
-    the spans.
+    ``submitters`` is a warning for ``Health`` if jobs of users are not confined on this machine,
+    else empty; ``provider``, if given, receives the spans.
     """
     bell, metrics = Bell(), Metrics()
     condition = ServiceCondition(metrics)

@@ -121,10 +121,10 @@ class Ticker:
         self._hurry.set()
 
     def measured(self, jobs: frozenset[str]) -> None:
-        """Record that samples of ``jobs`` were stored; if the loop awaits samples of one of these
-        jobs, start a tick soon.
+        """Start a tick if the loop awaits samples of one of ``jobs``, which were just stored.
 
-        The pause between ticks is at least half a second, and at least as long as the last tick.
+        Do nothing if the last tick ended less than half a second ago, or less than its own duration
+        ago.
         """
         rested = time.monotonic() - self._ended
         if rested < max(_REST_SECONDS, self._lasted):

@@ -49,7 +49,9 @@ class Application(Protocol):
 
     @property
     def examples(self) -> float:
-        """Return the work of a whole run, in examples at the first batch."""
+        """Return the work of a whole run, as a number of examples in batches of size
+        ``first_batch``.
+        """
         ...
 
     @property
@@ -74,11 +76,13 @@ class Profile:
     """A made-up application: the physical step-time model of ``brain.models.step_time``.
 
         T_c = (step + example m) / speed
-        T_n = network (1 + growth log2(N / 2)) (N / n)^contention     over nodes
-              bus (1 + growth log2(N / 2))                            within one
+        T_n = network / link (1 + growth log2(N / 2)) (N / n)^contention     over nodes
+              bus (1 + growth log2(N / 2))                                   within one
         T   = (T_c^overlap + T_n^overlap)^(1 / overlap) + (a - 1) T_c
 
-    The noise scale grows geometrically from ``noise_first`` to ``noise_last`` as work is done.
+    There are N replicas on n nodes, and a micro-batches of m examples per step. ``speed`` and
+    ``link`` are properties of the device. The noise scale grows geometrically from ``noise_first``
+    to ``noise_last`` as work is done.
     """
 
     #: Work of a whole run, in examples.
@@ -250,7 +254,8 @@ def progress(
     *,
     most: int | None = None,
 ) -> float:
-    """Return the work per second with a global batch, at ``share`` of the run.
+    """Return the work per second with global batch size ``batch``, once ``share`` of the run is
+    done.
 
     A micro-batch is as large as the device holds, but has at most ``most`` examples if given.
     """

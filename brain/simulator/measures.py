@@ -41,8 +41,8 @@ class JobResult:
 
     @property
     def unfairness(self) -> float:
-        """Return the finish-time fairness ρ: the job's time divided by its time with an equal
-        share; 1 is fair.
+        """Return the finish-time fairness ρ: the job's time divided by the time that it would take
+        with an equal share of the cluster; 1 is fair.
         """
         return self.jct / self.alone_seconds
 
@@ -167,10 +167,9 @@ def _whole(world: SimulatedCluster, run: SimulatedJob, kind: str, size: int) -> 
 def pace_of(
     world: SimulatedCluster, run: SimulatedJob, kind: str, size: int
 ) -> Callable[[float], float]:
-    """Return a function that maps the share of the run that is done to the work per second, if the
-    nodes are otherwise empty.
+    """Return a function from the share of the run that is done to the job's work per second.
 
-    The job has ``size`` replicas on as few nodes of ``kind`` as possible.
+    The job has ``size`` replicas on as few nodes of ``kind`` as possible, which run no other job.
     """
     spec = world.spec.nodes[kind]
     placement = place(dict.fromkeys(range(spec.count), spec.gpus), size)

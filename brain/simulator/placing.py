@@ -28,7 +28,8 @@ def shape(placement: Placement) -> Shape:
 
 
 def place(free: Mapping[int, int], wanted: int) -> Placement | None:
-    """Return a placement of ``replicas`` on as few nodes as possible; None if they do not fit.
+    """Return a placement of ``wanted`` replicas on as few nodes as possible; None if they do not
+    fit.
 
     If one node suffices, the fullest such node is taken. Otherwise the emptiest nodes are taken,
     and last the fullest node with room for the rest. Ties go to the lowest index.

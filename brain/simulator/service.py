@@ -383,8 +383,9 @@ def document_of(run: SimulatedJob, mode: OptimizeMode, holds: Mapping[str, int])
 
 
 def steps_of(run: SimulatedJob) -> int:
-    """Return the number of optimizer steps in the whole run with its batch size; examples of larger
-    batches count less.
+    """Return the number of optimizer steps of the whole run with the run's batch size.
+
+    An example in a batch that is larger than the application's first batch counts less.
     """
     batch, application = run.batch, run.application
     noises = [application.noise(float(share), batch) for share in _SHARES]

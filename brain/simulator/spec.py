@@ -123,7 +123,7 @@ def read_spec(document: object) -> Spec:
     """Parse and check the description of a cluster.
 
     Raises:
-        UnknownField: a key does not exist; the message names the nearest one.
+        UnknownField: a key does not exist; the message names the most similar key.
         BadInput: a value cannot be used; the message names the field.
 
     >>> read_spec({"nodes": {"t4": {"count": 2, "gpus": 4}}}).accelerators

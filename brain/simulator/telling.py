@@ -128,7 +128,7 @@ def exchange_wait_share(
 ) -> float:
     """Return the share of a step's time in which workers wait for gradients.
 
-    The wait is the difference between a micro-step with and without an exchange.
+    The wait is the difference between the times of a micro-batch with and without an exchange.
     """
     first, second = (application.seconds(device, where, local, count) for count in (1, 2))
     return (2 * first - second) / application.seconds(device, where, local, accumulation)

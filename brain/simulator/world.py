@@ -181,7 +181,7 @@ class SimulatedCluster:
         return self.rate_of(run, run.placement, run.kind) / self.slowness(run)
 
     def rate_of(self, run: SimulatedJob, placement: Placement, kind: str) -> float:
-        """Return the work per second at another placement, if no node is slow."""
+        """Return a job's work per second at the given placement, if no node is slow."""
         share = min(1.0, run.done / run.work)
         where = shape(placement)
         return progress(

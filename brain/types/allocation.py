@@ -72,7 +72,7 @@ class Allocation:
 
     @property
     def workers(self) -> int:
-        """Return the number of workers: all replicas except the replicas of other roles."""
+        """Return the number of replicas with the role ``worker`` that belong to no group."""
         return self.replicas - others(self.roles)
 
     def loosest(self, other: "Allocation") -> "Allocation":

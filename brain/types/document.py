@@ -121,8 +121,8 @@ class ApprovalPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A reference to a secret value of the environment, which is stored elsewhere: exactly one
-    field is set.
+    """A reference to the secret value of an environment variable; exactly one field is set, which
+    says where the value is stored.
     """
 
     #: File; a relative path starts in the job's directory.
@@ -194,8 +194,8 @@ class JobDocument:
 
     @property
     def grace_seconds(self) -> float | None:
-        """Return the seconds that the script has to save and exit after a request; None if only the
-        launcher's command line sets them.
+        """Return the seconds that the script has to save and exit after the signal to end; None if
+        only the launcher's command line sets them.
         """
         said = self.checkpoint.grace_seconds
         flags = {flag.partition("=")[0] for word in self.command for flag in word.split()}

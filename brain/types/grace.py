@@ -1,8 +1,8 @@
-"""The time within which a replica must end after a request: the setting
-``checkpoint.graceSeconds``.
+"""The time that a replica may take to end after it is asked to leave: ``leave_seconds``.
 
-A replica that must leave keeps training until a safe point. Then its workers get the signal, and
-have the grace period to exit. A scaler has to wait at least this long.
+The replica keeps training until a safe point. Then its workers get the signal to end, and have the
+time of the setting ``checkpoint.graceSeconds`` to exit. A scaler has to wait at least as long as
+``leave_seconds`` says.
 """
 
 #: Default seconds that a script has to save and exit after the signal; torchrun has the same.

@@ -86,7 +86,7 @@ class ResourceLimits:
 
     def capped(self, size: Allocation, role: str, amounts: Resources) -> Resources:
         """Return ``amounts`` for each replica of a role, lowered to what the limits leave to the
-        role, but not below its present amounts.
+        role, but not below the role's present amounts.
         """
         count = dict(size.roles)[role].replicas if role in dict(size.roles) else size.workers
         now = size.of(role)
@@ -109,7 +109,7 @@ def check_reservation(limits: ResourceLimits, *sizes: Allocation) -> None:
     """Raise ImpossibleBounds if a size with which a job may begin exceeds its limits.
 
     Raises:
-        ImpossibleBounds: with the field and the remedy.
+        ImpossibleBounds: a size exceeds a limit; the error names the field and the remedy.
     """
     for size in sizes:
         if found := limits.excess(size):
@@ -125,7 +125,7 @@ def check_budget(budget: Budget, deadline: datetime | None, steps: int | None) -
     """Raise BadInput for a budget or a deadline that cannot be met or not be predicted.
 
     Raises:
-        BadInput: with field, value and remedy.
+        BadInput: a limit cannot be used; the error names field, value and remedy.
     """
     given: dict[str, object] = {
         "budget.acceleratorHours": budget.accelerator_hours,

@@ -230,8 +230,8 @@ def alike(one: Roles, other: Roles) -> bool:
 
 
 def leading(members: Iterable[_Member]) -> list[_Member]:
-    """Return the members that decide when the job ends: the chief, or without a chief the
-    workers of all groups.
+    """Return the members that decide when the job ends: the chief, or without a chief all workers,
+    in groups and outside.
     """
     found = list(members)
     chiefs = [each for each in found if each.role == CHIEF]

@@ -270,8 +270,8 @@ _Replica = TypeVar("_Replica", bound=Ended)
 
 
 def unfit_nodes(replicas: Iterable[_Replica], now: datetime) -> Mapping[NodeName | None, _Replica]:
-    """Return the nodes that a job left within ``UNFIT`` because they were sick or slow, each with
-    the last replica that left it; None stands for the unnamed node of a single machine.
+    """Return the nodes that a job left less than ``UNFIT`` ago because they were sick or slow, each
+    with the last replica that left it; None stands for the unnamed node of a single machine.
     """
     left = [each for each in replicas if each.unfit and each.ended_at is not None]
     left.sort(key=lambda each: each.id)

@@ -46,7 +46,7 @@ class MemoryView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """A group or role of a job; ``worker`` stands for the workers outside the other groups."""
+    """A group or role of a job; ``worker`` stands for the workers that belong to no other group."""
 
     name: str
     #: Replicas in the latest world, and in the desired world.

@@ -19,7 +19,7 @@ _FACTOR: dict[str | None, Decimal] = {
 
 
 def quantity(text: object, *, field: str = "quantity") -> Decimal:
-    """Return the value of a quantity, without its suffix.
+    """Return a quantity as a number, with its suffix applied.
 
     Raises:
         BadInput: the text is not a quantity; the message names ``field``.

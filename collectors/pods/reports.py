@@ -1,5 +1,5 @@
-"""Turns pods into reports on replicas, for jobs that no scaler of Brain runs, and turns nodes into
-Brain's form.
+"""Turns pods into reports on replicas, for jobs that no scaler of Brain runs, and turns a cluster's
+nodes into values of Brain's type ``Node``.
 """
 
 from collections import Counter

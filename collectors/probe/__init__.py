@@ -1,12 +1,12 @@
 """The probe: it observes a worker's steps, data waits and saves from inside the script's process.
 
 The probe runs in the user's process, is loaded by absolute path as the package ``_brain_probe``,
-uses only the standard library and supports CPython 3.8 and later. Its modules import each other
-by relative imports, because no code of Brain is on ``sys.path``. The probe never imports torch.
-Once the script imports torch, the probe installs hooks in the optimizers, the DataLoader's iterator
-and the save and load functions. The probe never raises an exception into training, and blocks
-training only to park a worker on the agent's request. docs/reference/protocols.md describes the
-probe's messages and files.
+uses only the standard library and supports CPython 3.8 and later. Its modules import each other by
+relative imports, because no code of Brain is on ``sys.path``. The probe never imports torch. Once
+the script imports torch, the probe installs hooks in the optimizers, the DataLoader's iterator and
+the save and load functions. The probe never raises an exception into training, and blocks training
+only to hold a worker between two steps while the agent requests it. docs/reference/protocols.md
+describes the probe's messages and files.
 
 The hooks only count: they append one tuple per step, and a daemon thread makes samples from the
 tuples. On sampled steps, a few in a hundred or less, the hooks read the norms of gradients

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class FileCall:
     """The arguments of a save or load call.
 
-    Code that catches the probe's errors finds the file from these arguments later.
+    ``path_of`` finds the file in these arguments later, where errors of the probe are caught.
     """
 
     def __init__(self, file_of: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

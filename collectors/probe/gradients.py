@@ -116,8 +116,8 @@ class Gradients:
         self.spent = 0
 
     def told(self) -> tuple[Any, ...]:
-        """Return and clear the results of a window of steps: the norms, the waits in nanoseconds,
-        and the reason if gradients cannot be compared.
+        """Return and clear the results of a window of steps: the norms, the waits for exchanges in
+        nanoseconds, and the reason if gradients cannot be compared.
         """
         if self.waiting:
             self._guarded(self._poll)

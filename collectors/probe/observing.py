@@ -135,9 +135,9 @@ class Probe:
             self.armed = False
 
     def check_lease(self) -> None:
-        """End or hold this process if its lease has expired. A process that was stopped and resumes
-        must not step or save while its successors run, even before the thread that checks the lease
-        runs.
+        """End or pause this process if its lease has expired. A process that was stopped and
+        resumes must not step or save while its successors run, even before the thread that checks
+        the lease runs.
         """
         while 0 < self.control[fields.LEASE] < time.monotonic_ns():
             if not self.config.get("hold"):
@@ -149,8 +149,8 @@ class Probe:
     # -- optimizer steps ----------------------------------------------------------------------
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Handle a step boundary: announce saves, which now have their final names, and park the
-        worker if the agent requests it.
+        """Handle a step boundary: announce saves, which now have their final names, and hold the
+        worker here (*park* it) while the agent requests it.
         """
         if not self.armed or getattr(self.nested, "initialising", False):
             return
@@ -266,7 +266,9 @@ class Probe:
     # -- data ---------------------------------------------------------------------------------
 
     def after_next(self, iterator: Any, data: Any, began: int) -> None:
-        """Count a batch from a loader; without gradients, the batch belongs to an evaluation."""
+        """Count a batch from a loader; a batch that is read while gradients are disabled belongs to
+        an evaluation and is not counted.
+        """
         try:
             self.control[fields.LIFE] = now = time.monotonic_ns()
             if not sys.modules["torch"].is_grad_enabled():

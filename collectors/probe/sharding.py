@@ -24,10 +24,10 @@ class Part:
         self.bytes: int | None = None
 
     def read(self, steps: int, optimizer: Any, zeros: Iterable[Any]) -> int | None:
-        """Return the size in bytes of this worker's part of the training state, or what else
-        ``sharded_bytes`` returns.
+        """Return the last measured size in bytes of this worker's part of the training state.
 
-        The size is measured again only when the number of steps has doubled.
+        ``UNKNOWN``: the size is unknown. None: each worker has the complete state, or nothing was
+        measured yet. The size is measured again only when the number of steps has doubled.
         """
         if optimizer is not None and steps >= self.due:
             self.due, self.bytes = 2 * steps, UNKNOWN

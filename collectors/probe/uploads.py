@@ -1,5 +1,5 @@
-"""Tracks checkpoints that are written in the background. They contain the state at the time of the
-call, and are complete when their future is done.
+"""Tracks checkpoints that are written in the background. Such a checkpoint contains the state at
+the time of the save call, and is complete once the future of this call has succeeded.
 """
 
 from __future__ import annotations

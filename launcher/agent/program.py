@@ -80,7 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def replica_config(intent: ReplicaIntent, place: ReplicaPlace) -> LaunchConfig:
-    """Build the configuration of a replica from a scaler's intent and the command inside it.
+    """Build a replica's configuration from ``intent.json``, which its scaler wrote, and the command
+    in it.
 
     Raises:
         BadInput: the command cannot be used; the message names the missing part.

@@ -31,8 +31,8 @@ Answer = Found | messages.Refused | bool
 
 
 class Search:
-    """A search for the coordinator, which remembers which agents were silent and which agents were
-    named by others.
+    """A search for the coordinator, which remembers which agents were silent, and which agent was
+    named as coordinator.
     """
 
     def __init__(

@@ -78,8 +78,8 @@ def last_desired_world(fixed: DesiredWorld, last: WorldDocument | None) -> Desir
     """Return a desired world with the size of the last world, for a coordinator that has heard
     nothing from Brain.
 
-    ``fixed`` is the job's own desired world. The result has Brain's default patience for lost
-    replicas.
+    ``fixed`` is the job's own desired world. With the result, a coordinator waits for missing
+    replicas as long as Brain does by default.
     """
     if last is None:
         return None
@@ -93,7 +93,7 @@ def last_desired_world(fixed: DesiredWorld, last: WorldDocument | None) -> Desir
 
 
 def join_seconds(config: LaunchConfig) -> float:
-    """Return ``--rdzv-conf join_timeout=`` in seconds, with torchrun's default."""
+    """Return ``--rdzv-conf join_timeout=`` in seconds; if it is not given, torchrun's default."""
     return _rendezvous(config, "join_timeout", 600.0)
 
 
@@ -103,8 +103,8 @@ def lease_seconds(config: LaunchConfig) -> float:
     This is the interval of keep-alives times the allowed number of missed ones, both from
     ``--rdzv-conf``. If only the interval is given, torchrun's default of three applies.
 
-    Heartbeats come twice a second, whatever ``--rdzv-conf`` sets. With a lease shorter than three
-    heartbeats, each short delay would look like a dead network.
+    The result is at least 1.5 s, the time of three heartbeats, which come twice a second whatever
+    ``--rdzv-conf`` sets. With a shorter lease, each short delay would look like a dead network.
     """
     attempts = _rendezvous(config, "keep_alive_max_attempt", 3.0)
     return max(1.5, attempts * _rendezvous(config, "keep_alive_interval", 1.0))
@@ -113,9 +113,10 @@ def lease_seconds(config: LaunchConfig) -> float:
 def alone_seconds(config: LaunchConfig) -> float:
     """Return the seconds that an agent, restarted at the endpoint, waits before it forms a world.
 
-    In this time a world that lost its coordinator can find the agent. The wait is 0 s if there are
-    too few agents for two worlds. Other agents wait for a lease to be sure that the coordinator has
-    ended; on loopback they know immediately.
+    In this time a world that lost its coordinator can find the agent. The other agents of that
+    world wait as long as a lease, to be sure that the coordinator has ended. The result is 0 s if
+    there are too few agents for two worlds, or on loopback, where the other agents know
+    immediately.
     """
     if not config.rdzv_endpoint or 2 * config.nodes_min > config.nodes_max:
         return 0.0

@@ -1,4 +1,5 @@
-"""Handles pauses of an agent in a cluster: it asks the cluster if others have replaced the agent.
+"""Handles pauses of an agent in a cluster: it asks the cluster if other agents have replaced this
+one.
 
 A cluster may delete a paused pod by force and start other pods, or Slurm may requeue a job whose
 nodes are silent. The new agents form another world; the paused agent cannot know this. So after a
@@ -73,7 +74,7 @@ class Continuity:
 
     async def keep(self, coordinates: Callable[[], bool]) -> None:
         """Watch the clock until cancelled; after a pause of a coordinating agent, ask the cluster
-        whether others have replaced it. ``coordinates`` says whether this agent coordinates.
+        whether other agents have replaced it. ``coordinates`` says whether this agent coordinates.
         """
         while True:
             await asyncio.sleep(_LOOK_SECONDS)

@@ -117,7 +117,9 @@ class LocalLeadership:
         return ()
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """Take the lock; if the holder hangs or another agent has the lock, write the next term."""
+        """Take the lock, or replace a holder that hangs; then write the file with the next term.
+        Return False if another agent coordinates.
+        """
         try:
             return self._claiming.take() and self._claim(address, epoch, hung=hung)
         except OSError as full:
@@ -239,7 +241,9 @@ class EndpointLeadership:
         self._refused_since: dict[str, float] = {}
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return the endpoint, then the members of the last world by rank, up to this agent."""
+        """Return the endpoint before the first world; later the last world's coordinator, and then
+        the members with lower ranks than this agent.
+        """
         if last is None:
             return () if self._bound else (self._endpoint,)
         members = [member.address for member in last.members]
@@ -247,8 +251,8 @@ class EndpointLeadership:
         return [a for a in dict.fromkeys([last.coordinator, *before]) if a != self._mine]
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return the members of the last world with higher ranks than this agent, and the
-        endpoint.
+        """Return the next few members of the last world after this agent in the order of ranks, and
+        the endpoint.
         """
         if last is None:
             return ()

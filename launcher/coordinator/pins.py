@@ -63,8 +63,8 @@ def pin(path: str, *, job: str, replaced: bool) -> Pin:
 
 
 def pin_all(checkpoints: Mapping[str, bool], *, job: str) -> tuple[Pin, ...]:
-    """Keep all of several checkpoints, or none; return for each path True if it was renamed into
-    place.
+    """Keep all of several checkpoints, or none; return their pins. ``checkpoints`` has True for
+    each path at which the script renamed the checkpoint into place.
 
     Raises:
         CannotPin: one of the checkpoints cannot be kept.

@@ -21,14 +21,16 @@ class PodLeadership(EndpointLeadership):
         self._file = Path(file)
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return the endpoint, then the members of the last world by rank, up to this agent."""
+        """Return the endpoint before the first world; later the last world's coordinator, and then
+        the members with lower ranks than this agent.
+        """
         self._look()
         found = super().candidates(last)
         return [each for each in found if each]
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return the members of the last world with higher ranks than this agent, and the
-        endpoint.
+        """Return the next few members of the last world after this agent in the order of ranks, and
+        the endpoint.
         """
         self._look()
         return [each for each in super().others(last) if each]

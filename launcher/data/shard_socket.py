@@ -40,7 +40,7 @@ class ShardListener:
         self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LINE_BYTES)
 
     def close(self) -> None:
-        """Report that these workers are gone, then close the socket."""
+        """Close the socket, and report that its workers are gone."""
         if self._server is not None:
             self._server.close()
         for holder in list(self._writers):

@@ -2,8 +2,8 @@
 
 Every message names the epoch of the coming world; messages about an older world are ignored. In a
 planned change all members change at the same step. A member agrees to a step only if it has not
-reached that step yet, and then waits there until it knows if the others agreed, too. So between
-changes, steps exchange no messages.
+reached that step yet, and then waits there until it knows if the other members agreed, too. So
+between changes, steps exchange no messages.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class Coming:
         return self if plan.epoch <= newest else Coming(plan=plan, built=plan.parting)
 
     def ready(self, epoch: int) -> Coming:
-        """Return the state after the next world's group has been built."""
+        """Return the state after the next world's process group has been built."""
         return replace(self, built=True) if self.about(epoch) else self
 
     def agreed(self, epoch: int, step: int) -> Coming:
-        """Return the state in which all workers will change after ``steps`` steps."""
+        """Return the state in which all workers will change after ``step`` steps."""
         return replace(self, at=step) if self.about(epoch) else self
 
     def decided(self, epoch: int) -> Coming:

@@ -228,7 +228,7 @@ class SessionGroup:
 
     @property
     def still(self) -> bool:
-        """True if no exchange of the group is in progress."""
+        """True unless an exchange of a gloo group is in progress."""
         return bool(self._cuda or self.group.open == 0)
 
 

@@ -1,4 +1,6 @@
-"""The launcher's other parts in this process: the connection to its agent, and the probe."""
+"""The launcher's parts beside the session in this process: the connection to the agent, and the
+probe.
+"""
 
 from __future__ import annotations
 

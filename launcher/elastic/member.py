@@ -1,7 +1,8 @@
-"""A process's part in changes of its job's world: it receives messages, and builds the next group.
+"""A process's part in changes of its job's world: it receives messages, and builds the next process
+group.
 
-A thread receives messages, and other threads build groups. The script's thread checks at the end of
-a step if there is something to do, and only then waits.
+A thread receives messages, and other threads build process groups. The script's thread checks at
+the end of a step if there is something to do, and only then waits.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class SessionMember:
     # --- for the script's thread ------------------------------------------------------------
 
     def due(self) -> Due:
-        """Return what the worker does after a step; wait for the decision or the next group.
+        """Return what the worker does after a step; if needed, wait until a change is decided or
+        the next world's process group is built.
 
         Raises:
             TimeoutError: the agent does not answer.

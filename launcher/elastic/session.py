@@ -1,4 +1,6 @@
-"""A script's session: the model of the present world, the position of the loop, and one step."""
+"""A script's session: the network as wrapped for the present world, the position of the loop, and a
+step.
+"""
 
 from __future__ import annotations
 

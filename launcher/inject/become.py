@@ -2,8 +2,7 @@
 later.
 
 ``Worker(…)`` gives the process the command line, streams and environment of a worker. ``run()``
-runs the script in the real ``__main__`` and returns to the end of the program, so that the
-interpreter ends as usual.
+runs the script in the real ``__main__`` and then returns, so that the interpreter ends as usual.
 """
 
 import atexit
@@ -126,7 +125,9 @@ class Ending:
         self.code = code & 0xFF if isinstance(code, int) else 1
 
     def last(self) -> None:
-        """End the process; called after all exit handlers and threads have ended."""
+        """End the process if the script failed; called after all exit handlers and threads have
+        ended.
+        """
         if not self.code:
             return
         try:

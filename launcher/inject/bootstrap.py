@@ -32,7 +32,7 @@ SETTINGS = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "TORCH_", 
 
 
 def begin(config: "dict[str, Any]") -> None:
-    """Start the parts that the parsed BRAIN_WORKER requests in this process."""
+    """Start those parts of the launcher in this process that the parsed BRAIN_WORKER requests."""
     if config.get("control"):
         quietly(watch, config)
         quietly(register_stacks, config)
@@ -205,8 +205,8 @@ def start_probe(config: "dict[str, Any]") -> None:
 
 
 def watch(config: "dict[str, Any]") -> None:
-    """End or hold this process if the agent does not renew the lease in time. After the first step,
-    report the script's imports to the agent, once.
+    """End or pause this process if the agent does not renew the lease in time. After the first
+    step, report the script's imports to the agent, once.
     """
     import _thread
     import mmap

@@ -99,7 +99,9 @@ def free_at(path: str) -> int:
 
 
 def meant_by(name: str, value: "Any") -> str:
-    """Return the absolute path that a variable contains, if its directory exists."""
+    """Return the absolute path in a variable whose name is usual for a path, if the path's
+    directory exists; else an empty string.
+    """
     if name not in ("filename", "path", "file", "f") or not isinstance(value, (str, os.PathLike)):
         return ""
     path = os.path.abspath(os.fsdecode(value))

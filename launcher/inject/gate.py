@@ -1,12 +1,12 @@
-"""The gate at which a prepared worker waits for its world before it does anything that others would
-notice.
+"""The gate at which a prepared worker waits for its world before it does anything that other
+processes would notice.
 
 A worker that is started before its world exists builds its model and reads its data while the old
 world still trains. The worker waits before the first of these: making a process group, initialising
 CUDA, an optimizer step, the end of the script, and any access to things that the old world may
 still change or must not lose (looking at its checkpoints or at files that changed since the job
-began, writing, listening). Waiting too early costs only time, so in doubt the worker waits. This
-module uses only the standard library and supports CPython 3.8 and later.
+began, writing, listening). Waiting too early costs only time, so a worker waits if it is in doubt.
+This module uses only the standard library and supports CPython 3.8 and later.
 """
 
 import functools

@@ -124,7 +124,7 @@ class Server:
                 self.sweep()
 
     def do_want(self, message: "dict[str, Any]", fds: "list[int]") -> None:
-        """Store names of modules to import, before ``open``."""
+        """Store names of modules to import, before the message ``open`` starts the imports."""
         self.todo += message["modules"]
 
     def do_open(self, message: "dict[str, Any]", fds: "list[int]") -> None:
@@ -310,7 +310,9 @@ class Server:
         self.look_for_hidden(module)
 
     def begin(self) -> None:
-        """Prepare, before the first import, to record the traces of imports."""
+        """Before the first import, start to record what imports read, print, or change in this
+        process.
+        """
         traces = load("traces")
         self.watch_environment(traces, self.of_ranks)
         self.generators = load("generators").Generators()
@@ -359,7 +361,9 @@ def import_uncollected(module: str) -> None:
 
 
 def origin_of(module: str) -> str:
-    """Return the file of a module's library; for torch, the file of the module itself."""
+    """Return the file of a module's top-level package; for a module of torch, the file of the
+    module itself.
+    """
     name = module if module.split(".")[0] == "torch" else module.split(".")[0]
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return getattr(spec, "origin", None) or ""

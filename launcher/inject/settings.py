@@ -6,8 +6,8 @@ imports them, stage by stage (``stages.py``). Then the script's settings are com
 server's. The first import compares the settings that C code may read (``NAMES``), and each import
 compares the variables that were read up to the stage of that library. If they differ, the worker
 starts again in a fresh interpreter, provided that no other process can have noticed its first run.
-Otherwise it continues and prints a warning. The agent stores both cases. This module uses only the
-standard library and supports CPython 3.8 and later.
+Otherwise it continues and prints a warning. The agent stores which of the two happened. This module
+uses only the standard library and supports CPython 3.8 and later.
 """
 
 import fcntl
@@ -122,7 +122,8 @@ class Comparison:
     ) -> None:
         """Wait for the first import. ``again`` starts the worker again. ``report`` sends the result
         to the agent, and returns True if this worker should print it. ``known`` means that an
-        earlier run made no settings; then events that would rule out another start are not watched.
+        earlier run of the script changed no settings; then events that would rule out another start
+        are not watched.
         """
         if not self.hidden:
             return

@@ -48,9 +48,10 @@ class Stages:
         self.reads[at].update(map(os.fsdecode, content.reads))
 
     def up_to(self, library: str, after: int) -> int:
-        """Return the number of the first stage after a library's stage that read any variable.
+        """Return the number of the first stage after the stage of ``library`` that needs a
+        comparison.
 
-        Stages that read nothing need no comparison. The result is at least ``after``.
+        Only a stage in which imports read variables needs one. The result is at least ``after``.
         """
         end = max(after, self.of.get(library, -1) + 1)
         while end < len(self.reads) and not self.reads[end]:
@@ -58,5 +59,5 @@ class Stages:
         return end
 
     def read_in(self, stages: "Iterable[int]") -> "set[str]":
-        """Return the names of the variables that imports read in ``stages``."""
+        """Return the names of the environment variables that imports read in ``stages``."""
         return {name for at in stages for name in self.reads[at]}

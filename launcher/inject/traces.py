@@ -1,11 +1,12 @@
 """Detects imports with side effects that forked workers must not share, such as a random seed.
 
-``unsafe`` returns why a process cannot be forked at all. ``Traces.found`` compares the process
-before and after an import: descriptors, shared memory, processes, temporary files, the environment,
-the current directory, this process's id, and settings that a script may make before it imports. If
-a library leaves a trace, each worker imports it itself. ``Printed`` stores the output of imports,
-so that every worker prints it. This module runs inside workers, uses only the standard library and
-supports CPython 3.8 and later.
+``unsafe`` returns why a process cannot be forked at all. ``Traces.found`` compares the process's
+state after an import with its state before the import: descriptors, shared memory, processes,
+temporary files, the environment, the current directory, this process's id, and settings that a
+script may make before it imports the library (signal handlers, say). If a library leaves a trace,
+each worker imports it itself. ``Printed`` stores the output of imports, so that every worker prints
+it. This module runs inside workers, uses only the standard library and supports CPython 3.8 and
+later.
 """
 
 import contextlib
@@ -125,7 +126,9 @@ class Traces:
         return None
 
     def end(self) -> None:
-        """In a worker, undo the changes that this object made."""
+        """In a worker, remove this object's hooks and its variable, by which it observed
+        imports.
+        """
         os.environ.decodevalue = self._decode
         if self._decodeb is not None:
             os.environb.decodevalue = self._decodeb

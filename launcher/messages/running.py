@@ -114,7 +114,7 @@ class Exited(Message, tag="Exited", frozen=True, kw_only=True):
 
 
 class Parked(Message, tag="Parked", frozen=True, kw_only=True):
-    """Request to the workers of ``epoch`` to park, or to continue.
+    """Request to the workers of ``epoch`` to park (stop training and wait), or to continue.
 
     ``mode`` is the value to write into the field ``park`` of the workers' control files.
     """

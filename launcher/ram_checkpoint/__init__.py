@@ -3,7 +3,7 @@ storage.
 
 Workers write into the shared memory (``launcher/inject/shim.py``, ``launcher/checkpoint.py``).
 
-agent           starts RAM checkpoints, tracks saves ahead of storage, and shares parts
+agent           starts RAM checkpoints, tracks saves that are not on storage yet, shares parts
 shared_memory   the agent's directory of shared memory, and its flusher
 flusher         a program that writes the files in that directory to storage
 slots           one file that is being written from memory to storage

@@ -1,5 +1,5 @@
-"""The agent's part in RAM checkpoints: it starts them, tracks saves ahead of storage, and shares
-parts.
+"""The agent's part in RAM checkpoints: it starts them, tracks saves that are not on storage yet,
+and shares parts of steps.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class RamCheckpoint:
 
     @property
     def state(self) -> MemoryCheckpoint | None:
-        """Return how far the RAM checkpoint is ahead of storage; None if none was requested."""
+        """Return the state of the RAM checkpoint; None if no RAM checkpoint was requested."""
         if self.hold is None:
             return MemoryCheckpoint(off=self.off) if self.off else None
         since = self.hold.ahead_since
@@ -116,7 +116,7 @@ class RamCheckpoint:
             self._do(self._bring(self._sharing, f"{agreed.key}/state.pt"))
 
     def goes_on(self, world: WorldDocument) -> None:
-        """Store the new world after a change in process, in which the memory stays as it is."""
+        """Store the new world; a change in process keeps the content of the memory."""
         self._world = world
 
     async def answer(self, said: messages.Fetch | messages.Offer, connection: Connection) -> None:

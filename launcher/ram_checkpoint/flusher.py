@@ -2,7 +2,7 @@
 
 python -m launcher.ram_checkpoint.flusher <directory>
     makes files in the agent's shared memory durable. At each change it prints a line of JSON with
-    the saves that are ahead of storage. A number on standard input means that a worker
+    the saves that are not on storage yet. A number on standard input means that a worker
     has failed. The program then also writes to storage the steps that were meant to stay in memory,
     and prints the number once they are there. When standard input ends (the agent closed it, or was
     killed), the program finishes accepted saves, removes the directory and ends.
@@ -38,7 +38,7 @@ _NICENESS = 10
 
 
 class Flusher:
-    """The loop over one directory of shared memory."""
+    """Writes the files in one directory of shared memory to storage, in a loop."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -85,7 +85,7 @@ class Flusher:
         shutil.rmtree(gone, ignore_errors=True)
 
     def turn(self) -> bool:
-        """Advance every slot by one stage; return True if a save is still ahead of storage."""
+        """Advance every slot by one stage; return True if a save is not on storage yet."""
         names = sorted(n for n in os.listdir(self.root) if n.startswith(("slot-", "writing-")))
         for name in names:
             path = os.path.join(self.root, name)

@@ -113,7 +113,7 @@ class SharedMemory:
 
     @property
     def ahead(self) -> tuple[Ahead, ...]:
-        """Saves that are ahead of storage, according to the flusher's last message."""
+        """Saves that are not on storage yet, according to the flusher's last message."""
         return self._report.ahead
 
     @property
@@ -157,8 +157,8 @@ class SharedMemory:
         return False
 
     async def settled(self, pid: int | None = None) -> str | None:
-        """Wait until no save (of worker ``pid``) is ahead of storage; return the error of a lost
-        save, if any.
+        """Wait until all saves (of worker ``pid``) are on storage or lost; return the errors of
+        lost saves, if any.
         """
         before = len(self._report.lost)
         while self.holds(pid):

@@ -1,7 +1,7 @@
 """Sends parts of steps between agents: on request, or to a partner on another host.
 
-Each transfer has its own connection to the agent's port: the first message names the job and its
-token, and the files follow in pieces. Nothing is ever unpickled.
+Each transfer has its own connection to the agent's port. The first message has the job's name and
+the digest of its token, and the files follow in pieces. Nothing is ever unpickled.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ def buddy_of(members: Sequence[Member], replica: int) -> Member | None:
     """Return the member that keeps a second copy of ``replica``'s parts; None if there is no other
     member.
 
-    It is the next member on another node, else the next member.
+    It is the next member on another node, else the next member; the first member follows the last.
     """
     ranks = [member.replica for member in members]
     if replica not in ranks or len(ranks) < 2:

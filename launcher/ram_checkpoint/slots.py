@@ -146,7 +146,7 @@ class Slot:
                 return
 
     def give_up(self) -> None:
-        """Restore the earlier durable file, if the link still exists."""
+        """Replace the link, if it still exists, with the durable file that had its name before."""
         name = self.name()
         if name is None:
             return
@@ -165,7 +165,9 @@ class Slot:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def retire(self) -> None:
-        """Keep a durable save in memory for readers, and remove the previous save of its series."""
+        """Keep a durable save in memory for readers, and remove the previous save with its name
+        pattern.
+        """
         self._tidy()
         above, name = os.path.split(self.path)
         before = [kept for kept in kept_in(above) if row_of(kept) == self.manifest["row"]]

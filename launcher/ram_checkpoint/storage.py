@@ -28,7 +28,9 @@ STUCK_SECONDS = 15.0
 
 
 class StepStorage:
-    """Stores one step per turn."""
+    """Writes the steps in one directory of shared memory to storage, one step per call of
+    ``turn``.
+    """
 
     def __init__(self, root: Path) -> None:
         self._steps, self._name = root / "steps", root.name
@@ -41,8 +43,8 @@ class StepStorage:
     def turn(self, *, breakpoint: bool) -> bool:
         """Store the newest step that belongs on storage.
 
-        Return True if a step is still ahead of storage. ``breakpoint`` also stores steps that were
-        meant to stay in memory.
+        Return True if a step is still to be written to storage. ``breakpoint`` also stores steps
+        that were meant to stay in memory.
         """
         wanted = [
             part

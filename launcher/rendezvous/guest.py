@@ -46,7 +46,8 @@ SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 class RendezvousTurn:
     """One world that torchrun runs; ``WorkerGroup`` uses it as this world's workers.
 
-    The loop writes ``halted`` and ``lease_until_ns``, and torchrun's thread reads them.
+    The agent's event loop writes ``halted`` and ``lease_until_ns``, and torchrun's thread reads
+    them.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class RendezvousTurn:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Return none, because torchrun watches its workers."""
+        """Return no process ids, because torchrun watches its workers."""
         return ()
 
     def catching(self, signum: signal.Signals) -> tuple[int, ...]:
@@ -114,7 +115,7 @@ class RendezvousTurn:
         """Do nothing, because torchrun's workers cannot park."""
 
     def ask_to_save(self, signum: signal.Signals) -> None:
-        """Do nothing, because torchrun's workers are not asked to save."""
+        """Do nothing, because only torchrun knows the workers' processes."""
 
     def extend_lease(self, until_ns: int) -> None:
         """Let the workers run until ``until_ns``."""

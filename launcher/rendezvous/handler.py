@@ -97,8 +97,9 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
                 self._guest.failed(str(why))
 
     def num_nodes_waiting(self) -> int:
-        """Return 1 if torchrun must restart its workers, else 0. The call is cheap, because the
-        coordinator sends worlds.
+        """Return 1 if torchrun must restart its workers, else 0.
+
+        The call is cheap: it asks nobody, because the coordinator sends each new world by itself.
         """
         return int(self._guest.waiting)
 
@@ -111,8 +112,10 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         self._guest.close("an agent closed the rendezvous")
 
     def shutdown(self) -> bool:
-        """End the job; torchrun calls this method after its workers succeeded, or when it gives up.
-        Return False if other agents continue.
+        """Report that the workers succeeded, or end the job; return False if other agents continue.
+
+        torchrun calls this method after its workers succeeded, or when it gives up. Only if
+        torchrun gives up does this method end the job.
         """
         failed = sys.exc_info()[1]
         if failed is not None:

@@ -44,7 +44,9 @@ class NodeMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRound:
-    """The groups of one round, and their results by replica."""
+    """The groups of replicas that one round of the network check tests, and their results by
+    replica.
+    """
 
     groups: tuple[Group, ...]
     measured: Mapping[int, NodeMeasured]

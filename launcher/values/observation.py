@@ -97,7 +97,10 @@ class WorldChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparationObserved:
-    """The next world's workers, started and held at the gate while this world trains."""
+    """The next world's workers, started early and held before they run the script.
+
+    This world trains meanwhile.
+    """
 
     form: "FormWorld"
     since: float
@@ -188,7 +191,7 @@ class HeldWorld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldRules:
-    """The coordinator's times and rules that the desired world does not give."""
+    """The coordinator's time limits and rules, except those that the desired world gives."""
 
     #: Seconds to wait for a safe point before an interval was seen.
     safe_point_seconds: float = 120.0
@@ -276,7 +279,7 @@ class WaitFor:
 
 @dataclass(frozen=True, slots=True)
 class ParkWorld:
-    """Ask all workers to park at their next completed save."""
+    """Ask all workers to park (stop and wait) after their next completed save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +289,10 @@ class Unpark:
 
 @dataclass(frozen=True, slots=True)
 class PrepareWorld:
-    """Start the workers of the next world and hold them at the gate while the present world trains.
+    """Start the next world's workers early, and hold them before they run the script.
 
-    In process, running workers build the world's group instead, and only newcomers are started.
+    The present world trains meanwhile. In process, running workers build the next world's process
+    group instead, and only newcomers are started.
     """
 
     form: "FormWorld"
@@ -305,7 +309,10 @@ class DiscardWorld:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """At the safe point, pin the checkpoint, then stop the workers."""
+    """At the safe point, keep the checkpoint under a second name, then stop the workers.
+
+    So no script can overwrite or delete the checkpoint before the next world has loaded it.
+    """
 
     #: True for a change that a generation asked for.
     planned: bool
@@ -368,14 +375,14 @@ class Relabel:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Release agents that are not in the world; they exit as *left*."""
+    """Release agents that are not in the world; the end of their replicas is reported as *left*."""
 
     replicas: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HoldWorld:
-    """Abandon the change for a reason."""
+    """Abandon the planned change, and report ``reason``."""
 
     reason: str
 

@@ -19,7 +19,7 @@ class Doing(IntEnum):
 
 
 class ParkRequest(IntEnum):
-    """A request to workers, read at step boundaries."""
+    """A request to workers to park or to continue training; workers read it at step boundaries."""
 
     RUN = 0
     #: Park after the next completed save.

@@ -24,8 +24,8 @@ _COLLECTOR = (sys.executable, "-E", "-P", "-m", "collectors.loop")
 async def keep_collector(home: str, say: Callable[[str], None]) -> None:
     """Start a collector whenever no collector holds the lock; training never waits for it.
 
-    The collector has its own session and outlives this agent, because other jobs may need it. It
-    exits when no job needs it.
+    The collector has its own Unix session and outlives this agent, because other jobs may need it.
+    It exits when no job needs it.
     """
     lock = Path(home) / "collector" / "lock"
     socket_path = probe_socket(home, os.getuid())

@@ -23,7 +23,7 @@ def tell(event: dict[str, Any]) -> None:
 def hostname() -> str:
     """Return this machine's full name.
 
-    Call it first before the event loop starts: a name server may take seconds to answer.
+    The first call may wait seconds for a name server, so make it before the event loop starts.
     """
     return socket.getfqdn()
 

@@ -55,7 +55,8 @@ class WorkerFactory:
         """Start one worker.
 
         Raises:
-            BadInput: the program cannot be used, or a worker of this command cannot be held.
+            BadInput: the program cannot be used, or a worker with this command cannot be held
+                before it runs the script.
         """
         config, world = self._config, self._world
         rank = world.first_rank(self._group_rank) + local_rank

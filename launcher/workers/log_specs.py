@@ -101,7 +101,9 @@ def _made(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPlace:
-    """The plug-in's choice for one worker."""
+    """The destinations of one worker's output, its error file and its variables, as the plug-in
+    chose.
+    """
 
     #: Variables that it set or changed.
     environment: Mapping[str, str]
@@ -112,7 +114,7 @@ class StreamPlace:
 def places(
     config: LaunchConfig, environment: Mapping[str, str], first_rank: int, count: int
 ) -> list[StreamPlace]:
-    """Let the plug-in choose for the workers of one world.
+    """Let the plug-in choose the destinations of the output for the workers of one world.
 
     ``environment`` is the environment of local rank 0.
 

@@ -17,10 +17,13 @@ def bindings(
 ) -> list[tuple[int, ...]]:
     """Return the CPUs of ``count`` workers; the CPUs of worker n are near GPU n.
 
-    ``gpus`` has the PCI address of each GPU. The modes are ``node``: all CPUs of the GPU's NUMA
-    node. ``socket``: all CPUs of the GPU's socket. ``exclusive``: an equal share of the node's
-    cores for each of its GPUs. ``core-complex``: the CPUs that share a last-level cache, a
-    different cache for each GPU if there are enough.
+    ``gpus`` has the PCI address of each GPU. ``mode`` is one of:
+
+        node            all CPUs of the GPU's NUMA node
+        socket          all CPUs of the GPU's socket
+        exclusive       an equal share of the NUMA node's cores for each of the node's GPUs
+        core-complex    the CPUs that share a last-level cache; each GPU gets a cache of its own if
+                        there are enough
 
     Raises:
         BadInput: there are fewer GPUs than workers, or the machine does not report its layout.

@@ -1,4 +1,5 @@
-"""An agent's examination of silent workers: stacks, processor time, bytes, flight recorder.
+"""An agent's examination of silent workers: their stacks, their use of processors, the bytes that
+they read and write, and their flight recorder.
 
 Stacks come from py-spy if it is installed and allowed, else from the handler that
 ``launcher/inject/bootstrap.py`` registered in the worker. A process without that handler gets no
@@ -58,7 +59,7 @@ def look(targets: Sequence[DumpTarget], seconds: float) -> tuple[StackLook, ...]
 
 
 def use(pid: int) -> _Use:
-    """Return the resource use so far of a worker and all processes of its session."""
+    """Return the resource use so far of a worker and of all processes of its Unix session."""
     cpu, moved = 0.0, 0
     for each in _session(pid):
         cpu += _cpu_seconds(each)

@@ -49,11 +49,11 @@ async def wait_for(processes: Mapping[int, int], seconds: float) -> None:
 
 
 class Strays:
-    """Processes that workers started: those in their sessions, those with a worker's error file in
-    their environment, descendants of both, and orphans that the fork server adopted.
+    """Processes that workers started: those in the workers' Unix sessions, those with a worker's
+    error file in their environment, descendants of both, and orphans that the fork server adopted.
 
-    A worker that ended with 0 may have left a process in another session, an upload for example.
-    Such a process is allowed to finish.
+    A worker that ended with 0 may have left a process in another Unix session, an upload for
+    example. Such a process is allowed to finish.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ _OUTPUT_SECONDS = 5.0
 class Workers:
     """The workers of one agent in one world, from ``start`` to ``stop``.
 
-    All methods belong to the loop's thread, which must live as long as the agent (workers die
+    Call all methods on the event loop's thread, which must live as long as the agent (workers die
     with the *thread* that started them).
     """
 
@@ -142,7 +142,7 @@ class Workers:
         shard_socket: ShardSocket | None = None,
         on_session: Callable[["Workers", str, SessionMessage], None] | None = None,
     ) -> "Workers":
-        """Start workers of a coming world, which wait at the gate until ``release``.
+        """Start workers of a coming world, which wait until ``release`` before they run the script.
 
         Their output is not read yet, and a ``gated`` event reports each worker that waits.
 
@@ -157,12 +157,12 @@ class Workers:
 
     @property
     def gated(self) -> bool:
-        """True if all workers live and wait at the gate."""
+        """True if all prepared workers live and wait for ``release``."""
         started = len(self._started) == self._world.member(self._group_rank).processes
         return started and not self._exits and all(each.control.gated for each in self._started)
 
     def release(self) -> None:
-        """Open the gate of prepared workers."""
+        """Let prepared workers run the script, and read their output from now on."""
         self._held = False
         for worker in self._started:
             worker.control.gate(False)
@@ -217,7 +217,7 @@ class Workers:
         return self.exits
 
     def park(self, mode: ParkRequest) -> None:
-        """Ask all workers to park, or to continue."""
+        """Ask all workers to park (stop training and wait), or to continue."""
         self._mode = mode
         for worker in self._started:
             worker.control.park(mode)
@@ -225,8 +225,8 @@ class Workers:
     def ask_to_save(self, signum: signal.Signals) -> None:
         """Send ``signum``, on which the script saves and exits, to the workers that catch it.
 
-        A worker that ends while it should park counts as parked. A worker that ends later counts as
-        parked only if it succeeds.
+        A worker that ends while the request to park stands counts as parked. After the request was
+        withdrawn, only a worker that ends with 0 counts as parked.
         """
         self._asked = True
         for pid in self.catching(signum):

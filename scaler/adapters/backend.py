@@ -223,8 +223,8 @@ class ForeignBackend:
             self._write(read, {"token": None})
 
     def suspended_elsewhere(self, job: JobId) -> bool | None:
-        """Return the value of ``suspend`` that another program or person wrote; None if Brain knows
-        the value.
+        """Return the value of ``suspend`` that another program or person wrote; None if Brain has
+        already been informed of the present value.
 
         The API server is asked, because stores may not have Brain's own last write yet.
         """
@@ -317,7 +317,7 @@ class ForeignBackend:
         return ((k, obj) for k in self._kinds.values() for obj in self._sources.jobs(k.kind))
 
     def read(self, kind: ForeignKind, obj: Object) -> Training:
-        """Read a job.
+        """Read a job of another project from its object.
 
         Raises:
             BadInput: the object cannot be a job of Brain.

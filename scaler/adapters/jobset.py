@@ -73,11 +73,11 @@ class JobSets:
     def resize(self, cluster: Cluster, read: Training, workers: int) -> None:
         """Write the number of workers as ``parallelism`` and ``completions`` into the Job.
 
-        If the JobSet's webhook accepts both numbers, write them into the JobSet, too. A JobSet that
-        already has these numbers accepts them and does not change. If a JobSet is suspended,
-        restarts or starts its Jobs in order, its Job may be missing. That Job will get the JobSet's
-        numbers, and the next look tries again. Each write names the uid that was read, so that no
-        write recreates a deleted object.
+        If the JobSet's webhook accepts both numbers, write them into the JobSet, too; this changes
+        nothing in a JobSet that already has them. While a JobSet is suspended, restarts or starts
+        its Jobs in order, its Job may be missing. That Job will get the JobSet's numbers, and the
+        next call writes both numbers into the Job. Each write names the uid that was read, so that
+        no write recreates a deleted object.
         """
         size = {"parallelism": workers, "completions": workers}
         role = read.stem.removeprefix(f"{read.name}-").removesuffix("-0")

@@ -37,7 +37,7 @@ class Sources(Protocol):
 
 
 class Reflected:
-    """Stores that follow the API server, so a look costs the API server nothing."""
+    """Stores that follow the API server, so that reading them costs the API server nothing."""
 
     def __init__(
         self, manager: Manager, kinds: Sequence[ForeignKind], namespaces: Sequence[str]

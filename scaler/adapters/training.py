@@ -84,7 +84,7 @@ class ForeignKind(Protocol):
     beside: tuple[Kind, str]
 
     def training(self, obj: Object, beside: Iterable[Object]) -> Training:
-        """Read a job, with the objects of its namespace that matter.
+        """Read a job, with the other objects of its namespace that the kind reads.
 
         Raises:
             BadInput: the object cannot be a job of Brain; the message names the field.

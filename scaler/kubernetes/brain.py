@@ -58,9 +58,7 @@ class BrainPort(Protocol):
 
 
 class OperatorsBrain:
-    """Brain's views of the jobs of one pool, and the requests that follow from a cluster's
-    objects.
-    """
+    """Brain's views of the jobs of one pool, and the requests that the operator sends to Brain."""
 
     def __init__(
         self, client: BrainPort, pool: str, *, told: Callable[[JobId], None] = lambda job: None
@@ -194,8 +192,8 @@ class OperatorsBrain:
     ) -> JobView:
         """Keep Brain's copy of a job up to date.
 
-        ``sizes`` are those with which the job goes on if Brain does not know it; None or empty if
-        it has not begun.
+        If the job has begun but Brain does not know it, the job continues with ``sizes``. They are
+        None or empty if the job has not begun.
 
         Raises:
             BadInput, NameTaken: Brain refuses the copy.

@@ -1,8 +1,8 @@
 """Replicas as processes of this machine: a ``JobBackend`` on ``$BRAIN_HOME/replicas``.
 
-Each agent runs in its own session and outlives the scaler that started it. The backend reads the
-agents' directories. It also remembers how its own child agents ended, and which agents it has asked
-to leave.
+Each agent runs in its own Unix session and outlives the scaler that started it. The backend reads
+the agents' directories. It also remembers how its own child agents ended, and which agents it has
+asked to leave.
 """
 
 import logging
@@ -156,7 +156,7 @@ class LocalBackend:
         *,
         group: str = WORKER,
     ) -> None:
-        """Write the intent, then start the agent, at most once: see ``ReplicaDirectory``."""
+        """Write the intent, then start the agent; no agent of this replica is started twice."""
         place = self._members.settle(wish.member, wish.job)
         directory = self._directory(wish.job, replica)
         directory.path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -107,7 +107,8 @@ class ReplicaDirectory:
     def runs(self) -> bool:
         """True if an agent holds the lock.
 
-        Call this only after an agent has had the lock; the module's docstring gives the reason.
+        The lock is tested only if ``state.json`` shows that an agent has had it. Otherwise the test
+        could disturb an agent that is about to take the lock.
         """
         return (self.path / "state.json").exists() and locked(self.path / "lock")
 
@@ -137,7 +138,7 @@ class ReplicaDirectory:
     def launch(
         self, command: Sequence[str], environment: Mapping[str, str], directory: str
     ) -> subprocess.Popen[bytes] | None:
-        """Start the agent in a new session; return None if an agent was started here before.
+        """Start the agent in a new Unix session; return None if an agent was started here before.
 
         Raises:
             OSError: the agent cannot be started; its directory does not exist, for example.

@@ -18,10 +18,11 @@ class Members:
         self._home = home
 
     def settle(self, member: str | None, job: JobId) -> Path | None:
-        """Create a job's directory in its member's place, and return the place.
+        """Create a job's directory among its member's directories, and return the member's
+        directory.
 
-        Return None if the job belongs to the service's own user. A job stays in the place where it
-        began.
+        Return None if the job belongs to the service's own user. A job stays in the directory where
+        it began.
         """
         if place := place_of(self._home, job):
             return place

@@ -1,10 +1,10 @@
 """Policies with which Brain is compared.
 
-They are published policies, as far as their papers describe them, and Brain's own division with
-perfect knowledge. Each published policy gets the information that its paper assumes, and decides
-about all jobs in each round. It ignores kinds of accelerators, except that a job stays on one kind.
-``benchmarks/jct`` reproduces the published simulators exactly; this package applies their rules in
-the world of ``brain.simulator``.
+They are published policies, as far as their papers describe them, and Brain's own way to divide a
+pool, given perfect knowledge. Each published policy gets the information that its paper assumes,
+and decides about all jobs in each round. It ignores kinds of accelerators, except that a job stays
+on one kind. ``benchmarks/jct`` reproduces the published simulators exactly; this package applies
+their rules in the world of ``brain.simulator``.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,5 +1,5 @@
-"""Most time saved per accelerator (Peng et al., *Optimus*, EuroSys 2018), with exact remaining
-times.
+"""Optimus: the job that saves the most time per accelerator grows first, with exact remaining times
+(Peng et al., EuroSys 2018).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from brain.simulator.policies.rounds import Contender, FreeCapacity
 class Optimus:
     """Gives each job its smallest size, shortest jobs first, and then grows jobs step by step.
 
-    The job that saves the most seconds per accelerator grows first, until no job gains or nothing
-    is left. The policy is given the exact time to the end at every size, which the original has to
-    estimate.
+    The job that saves the most seconds per accelerator grows first, until no job gains or no
+    accelerator is left. The policy is given the exact time to the end at every size, which the
+    original has to estimate.
     """
 
     def allot(

@@ -1,5 +1,5 @@
-"""Brain's own division with perfect knowledge, which shows how much Brain could still gain from
-better models.
+"""Brain's own division of a pool with perfect knowledge, which shows how much Brain could still
+gain from better models.
 
 The policy knows the time left of each job at every size and on every kind of node, if the job runs
 on the fewest nodes. It measures nothing, and no guard or approval delays a change. It is not the
@@ -18,7 +18,9 @@ _SIZES = 40
 
 
 class Oracle:
-    """Runs ``allocate`` on the true curves; each round begins with the previous round's prices."""
+    """Runs ``allocate`` on the jobs' true remaining times; each round begins with the prices of the
+    previous round.
+    """
 
     def __init__(self) -> None:
         self._prices: Prices | None = None

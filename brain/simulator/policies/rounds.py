@@ -1,4 +1,4 @@
-"""The input of a policy in a round, and the placement of whole jobs."""
+"""A policy's input in each round, and the free accelerators on which it places jobs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class RoundPolicy(Protocol):
     def allot(
         self, jobs: Sequence[Contender], machines: Sequence[UsableNode]
     ) -> Mapping[str, Placement]:
-        """Return the placement of each job that should run; all others stop."""
+        """Return the placement of each job that should run; all other jobs stop."""
         ...
 
 

@@ -240,7 +240,7 @@ def _samples(
 def like(
     point: Point, world: World, job: JobId, at: datetime, settings: Settings
 ) -> Iterator[ThroughputSample]:
-    """Yield samples from which ``measure`` computes this point."""
+    """Yield samples from which ``measure`` would compute ``point``."""
     steps = max(1, -(-settings.minimum_steps // MINIMUM_WINDOWS))
     local = None
     if point.examples_per_step is not None:

@@ -24,8 +24,8 @@ _LEAST_SECONDS = 600.0
 
 
 def allotted(policy: str, recording: Recording, job: JobId, cut: Cut) -> int:
-    """Return the number of replicas that a policy would give a job at a cut; 0 if the job would
-    wait.
+    """Return the number of replicas that a policy would give a job at the cut, a position in the
+    order of events; 0 if the job would wait.
 
     The capacity of a node is its accelerators, or its cores if it has none. A replica needs the
     accelerators or cores that it reserves; unequal replicas of a job are treated as equal.

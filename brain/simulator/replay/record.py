@@ -53,8 +53,8 @@ class Record:
         return there[0].replicas if there else self.job.document.replicas.first
 
     def until(self, at: datetime, now: datetime) -> datetime:
-        """Return the time until which the job kept the size of a given time: until its next world,
-        or until the job ended.
+        """Return the time until which the job kept the size that it had at ``at``: until its next
+        world, else until the job ended, else until ``now``.
         """
         later = [world.formed_at for world in self.worlds if world.formed_at > at]
         return min(later, default=self.job.finished_at or now)

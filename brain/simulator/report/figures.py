@@ -36,7 +36,9 @@ _TALL, _LOW = 14, 3
 
 
 def completion(outcomes: Sequence[PolicyOutcome]) -> str:
-    """Return a plot of the share of jobs that had completed by each time; each policy is a line."""
+    """Return a plot of the share of jobs that took at most a given time from submission to
+    completion; each policy is a line.
+    """
     frame = Frame(width=1120, height=260)
     times = [sorted(job.jct for job in outcome.jobs) for outcome in outcomes]
     low = max(1.0, min(each[0] for each in times) * 0.9)

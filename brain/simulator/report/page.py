@@ -27,7 +27,7 @@ MEASURES: tuple[tuple[str, Callable[[Summary], str]], ...] = (
 
 def rows(outcomes: Sequence[PolicyOutcome]) -> list[tuple[str, list[str]]]:
     """Return the rows of the table of measures: each has a label and a cell per policy. If the
-    oracle was run, one row shows the gap to it.
+    policy ``oracle`` was run, one row compares the other policies with it.
     """
     found = [(label, [say(outcome.summary) for outcome in outcomes]) for label, say in MEASURES]
     best = next((one.summary.jct_mean for one in outcomes if one.policy == ORACLE), None)

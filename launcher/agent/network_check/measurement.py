@@ -17,7 +17,9 @@ _SCRIPT = Path(__file__).parent / "script.py"
 
 
 async def measure(config: LaunchConfig, asked: Check) -> Checked:
-    """Take part in one group of a round; a failure or hang of the script is a result, too."""
+    """Run the check's script in one group of nodes; a failure or hang of the script is a result,
+    too.
+    """
     work = asked.work
     words = (
         *(asked.rank, asked.size, asked.host, asked.port, asked.seconds),

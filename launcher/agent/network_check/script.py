@@ -93,7 +93,7 @@ def multiplied(torch: Any, device: str, edge: int, repeats: int) -> Timed:
 def without_torch(
     place: Place, edge: int, mebibytes: int, repeats: int
 ) -> tuple[Timed, Timed, str]:
-    """Measure the same without torch; the loop makes ``edge`` × 100 iterations."""
+    """Measure arithmetic and exchanges without torch; the loop makes ``edge`` × 100 iterations."""
     rank, size, host, port, seconds = place
     loops = 100 * (edge or 600)
     compute = typical(lambda: sum(n * n for n in range(loops)), repeats)

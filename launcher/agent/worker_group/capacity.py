@@ -19,7 +19,9 @@ def enough(available_bytes: int, workers_bytes: int) -> bool:
 
 
 def available_bytes() -> int:
-    """Return the free bytes of memory of the machine and this control group."""
+    """Return the smaller of the machine's free memory and this control group's free memory, in
+    bytes.
+    """
     lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     free = int(lines["MemAvailable"].split()[0]) * 1024
     limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")

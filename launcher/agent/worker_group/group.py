@@ -1,4 +1,4 @@
-"""The workers of one agent: the running ones, and those that wait at the gate for the next world.
+"""The workers of one agent: the running ones, and the prepared ones that wait for the next world.
 
 The coordinator's orders are carried out one after the other. Reports are sent through ``tell``,
 which drops messages while there is no coordinator.
@@ -121,14 +121,16 @@ class WorkerGroup:
         return () if self._workers is None else self._workers.progress()
 
     def order(self, order: Order) -> None:
-        """Queue an order; if it ends or replaces workers, first end held workers."""
+        """Queue an order; if it ends or replaces workers, first kill the workers that paused
+        because their lease expired.
+        """
         if self._workers is not None and isinstance(order, messages.Run | messages.Halt):
             self._workers.end_held()
         self._orders.put_nowait(order)
 
     def park(self, epoch: int, mode: ParkRequest) -> None:
-        """Ask the workers to park or to continue; also send the job's checkpoint signal, if it has
-        one.
+        """Ask the workers to park (to pause after a save or before a step) or to continue; to park
+        them after a save, also send the job's checkpoint signal, if it has one.
         """
         workers = self._workers
         if workers is None or self._stopping or epoch != self.epoch:
@@ -157,13 +159,15 @@ class WorkerGroup:
             self._workers.extend_lease(until_ns)
 
     def hold_on(self, asking: bool) -> None:
-        """Keep held workers while ``asking`` is True: the coordinator then asks whether other
-        workers have replaced them.
+        """While ``asking`` is True, keep the workers that paused because their lease expired: the
+        coordinator is asking whether other workers have replaced them.
         """
         self._standstill.asking = asking
 
     def beat(self) -> None:
-        """Extend the lease of workers at the gate, until cancelled."""
+        """Extend the lease of prepared workers, and end running workers that have been stopped for
+        too long.
+        """
         if self._next is not None and (seconds := self._next.world.lease_seconds):
             self._next.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
         if self._workers is not None and not self._stopping:
@@ -209,7 +213,7 @@ class WorkerGroup:
             self._workers.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
 
     async def kill(self) -> None:
-        """End all workers immediately, before they can save, because others may run in their
+        """End all workers immediately, before they can save, because other workers may run in their
         place.
         """
         await self._discard()
@@ -374,7 +378,7 @@ class WorkerGroup:
             self._exited(world.epoch, exit)
 
     def asked(self, asked: messages.Appoint | messages.Agree | messages.Post) -> None:
-        """Forward a message about a world that is being built."""
+        """Forward to the workers the coordinator's message about a world that is being built."""
         self.in_process_changes.asked(asked, self._workers, self._next)
 
     def _session(self, workers: Workers, what: str, message: SessionMessage) -> None:
@@ -419,7 +423,9 @@ class WorkerGroup:
         self.shard_socket.tell_again()
 
     def tell_progress(self, heard: float = 0.0) -> None:
-        """Send a heartbeat with the workers' progress and ``heard``, a field of ``Heartbeat``."""
+        """Send a heartbeat with the workers' progress, and with ``heard``, the time of the
+        coordinator's last answer.
+        """
         self._reports.beat(self.epoch, self.progress, heard)
 
     def _own_rank(self, world: WorldDocument) -> int:

@@ -88,7 +88,7 @@ class InProcessChanges:
         workers: Workers | None,
         newcomers: Workers | None,
     ) -> None:
-        """Forward a message about a world that is being built."""
+        """Forward to the workers the coordinator's message about a world that is being built."""
         sessions = None if workers is None else workers.sessions
         match asked:
             case messages.Post():

@@ -41,7 +41,9 @@ class WorkerReports:
             self._tell(messages.Said(event=event))
 
     def beat(self, epoch: int, progress: tuple[Progress, ...], heard: float = 0.0) -> None:
-        """Send a heartbeat with the workers' progress and ``heard``, a field of ``Heartbeat``."""
+        """Send a heartbeat with the workers' progress, and with ``heard``, the time of the
+        coordinator's last answer.
+        """
         beat = messages.Heartbeat(
             epoch=epoch,
             now_ns=time.monotonic_ns(),

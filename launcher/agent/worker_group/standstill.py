@@ -35,11 +35,12 @@ class Standstill:
         self.asking = False
 
     def end_stopped(self, workers: Workers) -> None:
-        """End workers that have been stopped for as long as a silent host would be kept.
+        """End workers that have been stopped for about as long as a lease, after which a silent
+        host is lost.
 
-        Their peers wait for them. In a world without leases no peer could continue, so no worker is
-        ended. The messages about this are printed even in a job started by hand, because the user
-        sees that training has stopped.
+        The peers of a stopped worker wait for it. In a world without leases no peer could continue,
+        so no worker is ended. The messages about this are printed even in a job started by hand,
+        because the user sees that training has stopped.
         """
         if not (lease := workers.world.lease_seconds):
             return

@@ -1,4 +1,4 @@
-"""Helper functions about an observation that several rules use."""
+"""Functions about an observation; several rules use these functions."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -88,8 +88,8 @@ def size_of(observation: JobObserved, members: Sequence[Member]) -> int:
 
 
 def counted(observation: JobObserved) -> str:
-    """Return the unit in which a world's size is counted: "replicas", or "processes" if the job has
-    a shape.
+    """Return the unit in which a world's size is counted: "replicas", or "processes" if the job
+    requested them with ``--world``.
     """
     return "replicas" if observation.rules.shape is None else "processes"
 

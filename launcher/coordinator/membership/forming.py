@@ -82,8 +82,10 @@ def _too_few(observation: JobObserved, desired: DesiredWorld, now: float) -> Act
 
 
 def alone(observation: JobObserved, action: Action) -> Action:
-    """Take the witness of the last world before another world forms, so that the other half of the
-    last world cannot form a world, too.
+    """Return the action that takes the last world's witness before ``action`` forms another world.
+
+    So the other half of the last world cannot form a world, too. Return ``action`` if no witness
+    has to be taken.
     """
     world, witness = observation.world, observation.witness
     if world is None or not witness.path or not isinstance(action, FormWorld | Heal | Switch):

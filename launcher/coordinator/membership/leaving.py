@@ -19,8 +19,8 @@ def notice(observation: JobObserved, world: WorldObserved) -> float | None:
 
 
 def release(observation: JobObserved, *, leaving_only: bool) -> Release | None:
-    """Release agents outside a running world that announced that they leave, or that are no longer
-    desired.
+    """Return the action that releases agents outside a running world if they announced that they
+    leave, or are no longer desired; None if there are none.
     """
     desired, world = observation.desired, observation.world
     running = world is not None and world.phase is WorldPhase.RUNNING

@@ -33,8 +33,8 @@ _GATHER_SECONDS = 1.0
 def first(
     observation: JobObserved, world: WorldObserved, now: float, action: Action
 ) -> Action | None:
-    """Before workers are asked to park, return the action that prepares the change, or the action
-    that waits; None if neither is needed.
+    """Before workers are asked to pause at a safe point, return the action that prepares the
+    change, or the action that waits; None if neither is needed.
     """
     if (
         not isinstance(action, Swap)
@@ -68,7 +68,9 @@ def _of_another_kind(preparing: PreparationObserved) -> bool:
 
 
 def after(observation: JobObserved, world: WorldObserved, swap: Swap) -> Action:
-    """Return the action that would follow if this world ended now, without waiting for agents."""
+    """Return the action that would follow if this world ended now and no more agents were
+    awaited.
+    """
     cause = Cause.PLAN if swap.planned else Cause.MEMBERSHIP
     ended = replace(world, phase=WorldPhase.ENDED, ended_by=cause, parking=None)
     return forming.between(replace(observation, world=ended), math.inf)
@@ -76,7 +78,7 @@ def after(observation: JobObserved, world: WorldObserved, swap: Swap) -> Action:
 
 def gathering(observation: JobObserved, form: FormWorld, now: float) -> WaitFor | None:
     """Return the action that waits for agents that join at nearly the same time, so that they cause
-    one change; None if the goal is reached.
+    one change; None if the goal is reached or the wait is over.
     """
     assert observation.desired is not None
     goal, _ = goal_of(observation, observation.desired)

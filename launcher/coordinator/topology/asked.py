@@ -76,7 +76,7 @@ def parallel_of(said: str) -> tuple[int, int]:
 def nodes_asked(shape: Shape, nnodes: str, unit: int, processes: int, alone: bool) -> int:
     """Return the largest number of agents for a job that requests processes.
 
-    ``alone``: there is no endpoint at which others could join.
+    ``alone``: there is no endpoint at which other agents could join.
 
     Raises:
         BadInput: the flags contradict one another, or this agent runs alone and its number of

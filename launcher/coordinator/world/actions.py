@@ -72,7 +72,7 @@ async def carry_out(action: observation.Ordinary, it: CoordinatorState) -> None:
 
 
 def park(it: CoordinatorState, mode: Mode) -> None:
-    """Ask all workers to park, or to continue."""
+    """Ask all workers to park (to pause between two steps), or to continue."""
     monitor = it.running
     if mode is Mode.RUN:
         monitor.unpark()
@@ -83,7 +83,9 @@ def park(it: CoordinatorState, mode: Mode) -> None:
 
 
 def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
-    """Let agents start the workers of the next world and hold them, while this one trains."""
+    """Let agents start the workers of the next world and hold them, while the present world
+    trains.
+    """
     document = document_of(it, formed)
     it.prepared_epoch = document.epoch
     it.preparation = Preparation(formed, document, since=it.clock())
@@ -122,7 +124,7 @@ def hold(it: CoordinatorState, reason: str) -> None:
 
 
 async def swap(it: CoordinatorState, *, planned: bool) -> None:
-    """At the safe point, pin the checkpoint, then stop the workers."""
+    """At the safe point, pin the checkpoint (see ``pins``), then stop the workers."""
     monitor, desired = it.running, it.desired
     if it.journal.ledger.unchecked and not planned:
         return stop(it, Cause.MEMBERSHIP, quietly=True)
@@ -169,7 +171,7 @@ def stop(it: CoordinatorState, cause: Cause | None, *, quietly: bool = False) ->
 
 
 async def form(it: CoordinatorState, formed: observation.FormWorld) -> None:
-    """Start the workers of the next world, or release those that wait for it at the gate."""
+    """Start the workers of the next world; if these are prepared already, let them continue."""
     try:
         await _put_back(it, formed.cause is Cause.REVERT)
     except pins.CannotPin as cannot:

@@ -84,7 +84,9 @@ class Heartbeats:
         return end - now
 
     def offset(self, peer: Peer, now_ns: int) -> float:
-        """Return the seconds between an agent's clock and this one; 0.0 on one machine."""
+        """Return the seconds between an agent's clock and this machine's clock; 0.0 on one
+        machine.
+        """
         near = peer.hello.node == self._it.terms.node
         return 0.0 if near else self._it.clock() - now_ns / 1e9
 

@@ -26,7 +26,9 @@ async def carry_out(action: observation.Action, it: CoordinatorState) -> None:
 
 
 def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
-    """Let members build the next group, start newcomers, and prepare leaving workers."""
+    """Let members build the next world's process group, start newcomers, and prepare leaving
+    workers.
+    """
     document = replace(actions.document_of(it, formed), elastic=True)
     last = it.running.document.members
     it.prepared_epoch = document.epoch

@@ -22,11 +22,13 @@ class WorldPast:
     saved: dict[str, int] = field(default_factory=dict)
 
     def redone(self, loaded: Iterable[str]) -> int:
-        """Return the steps that a world repeats after it has loaded these checkpoints."""
+        """Return how many steps a world repeats after it has loaded the checkpoints ``loaded``."""
         return self.steps - self.at(loaded)
 
     def at(self, loaded: Iterable[str], begun: int = 0) -> int:
-        """Return the job's step in these checkpoints, for a world that began at step ``begun``."""
+        """Return the job's newest step in the checkpoints ``loaded``; the world that saved them
+        began at step ``begun``.
+        """
         known = [begun + self.saved[path] for path in loaded if path in self.saved]
         return max(known, default=0)
 

@@ -161,8 +161,8 @@ class WorldMonitor:
         return tuple(replace(m, memory=told.get(m.replica)) for m in self.document.members)
 
     def started(self, replica: int) -> bool:
-        """Store that all workers of a member have started; return True if it was the last
-        member.
+        """Store that all workers of a member have started; return True if this was the last member
+        to start.
         """
         self._unstarted.discard(replica)
         return self.formed
@@ -266,7 +266,7 @@ class WorldMonitor:
         return set(self._running)
 
     def park(self, now: float) -> None:
-        """Store that workers were asked to park."""
+        """Store that workers were asked to park, that is, to pause between two steps."""
         self._parking, self._fresh = now, []
         self._parked.clear()
         self._unparked = set(self._savers)
@@ -277,8 +277,8 @@ class WorldMonitor:
         self._parked.clear()
 
     def checkpoints(self) -> dict[str, bool]:
-        """Checkpoints saved at this safe point; the value is True if the checkpoint was renamed
-        into place.
+        """Return the checkpoints saved at this safe point, each with True if it was renamed into
+        place.
         """
         # A step in an agent's memory needs no second hold: agents keep it for the next world.
         fresh = (path for path in self._fresh if not path.startswith(links.MEMORY))

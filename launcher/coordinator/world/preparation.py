@@ -9,8 +9,8 @@ from launcher.values.observation import FormWorld, PreparationObserved
 class Preparation:
     """Observations of a prepared world, from messages.
 
-    For a change in process, its members and the leaving workers first build the group
-    (``answered``), and then agree on the step after which they change (``agreed``).
+    For a change in process, the world's members and the leaving workers first build the process
+    group (``answered``), and then agree on the step after which they change (``agreed``).
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Preparation:
 
     @property
     def ready(self) -> bool:
-        """True if all its workers wait at the gate, or at the agreed step."""
+        """True if all workers of the prepared world wait for its start, or for the agreed step."""
         agreed = self._step is not None and not self._open and not self._late
         return self.built and (agreed or not self.in_process)
 
@@ -57,15 +57,19 @@ class Preparation:
         return self.ready or self.failed is not None
 
     def answered(self, replica: int) -> None:
-        """Store that an agent's workers wait at the gate, or have built the group."""
+        """Store that an agent's workers wait for the prepared world's start, or have built its
+        process group.
+        """
         self._waited.discard(replica)
 
     def ask(self, step: int) -> None:
-        """Store that all members are asked to change after a number of steps."""
+        """Store that all members are asked to change after ``step`` steps."""
         self._step, self._open, self._late = step, set(self.involved), False
 
     def agreed(self, replica: int, step: int, ok: bool) -> bool:
-        """Store one answer; return True if all have answered and another step must be chosen."""
+        """Store one answer; return True if all have answered, and one of them did not agree, so
+        that another step must be chosen.
+        """
         if step != self._step:
             return False
         self._open.discard(replica)

@@ -209,7 +209,9 @@ class CoordinatorState:
         return monitor
 
     def observe(self) -> None:
-        """Update and report the changes of the world."""
+        """Find out if the world has ended, has formed or has made its first step; store and report
+        this.
+        """
         monitor, journal = self.monitor, self.journal
         if monitor is None:
             return

@@ -134,9 +134,10 @@ class FailureCause:
 def cause(code: int, message: str, signs: Signs) -> FailureCause:
     """Return the cause of one worker's end.
 
-    Args: code: exit code; negative for a signal, as in ``subprocess``. message: from the worker's
-    error file (``@record``), else empty or made from the code. signs: signs that the worker's agent
-    found.
+    Args:
+        code: exit code; negative for a signal, as in ``subprocess``.
+        message: text of the worker's error file (``@record``), made from the code, or empty.
+        signs: signs that the worker's agent found.
 
     >>> cause(1, "", Signs(traceback='  File "a.py", line 3, in f\\nValueError: x')).kind.value
     'code'

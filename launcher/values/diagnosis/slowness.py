@@ -96,5 +96,5 @@ def pays(
 
 
 def again(before: Mapping[int, int], slow: SlowSuspect | None) -> dict[int, int]:
-    """Return how many looks in a row found the same replica slow. Pure."""
+    """Return how many checks in a row have found the same replica slow. Pure."""
     return {} if slow is None else {slow.replica: before.get(slow.replica, 0) + 1}

@@ -1,4 +1,6 @@
-"""Decides by two looks, a few seconds apart, if silent workers make no progress. Pure."""
+"""Compares two examinations of silent workers, a few seconds apart, and decides if the workers make
+no progress. Pure.
+"""
 
 import json
 import re
@@ -16,7 +18,7 @@ _SPIED = re.compile(r"^\s+(.+?) \((.+):(\d+)\)$")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackLook:
     """An agent's measurements of one worker and of the worker's child processes, between two
-    looks.
+    examinations.
     """
 
     rank: int

@@ -86,7 +86,7 @@ class ProgressShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldPace:
-    """A world's pace so far; ``paced`` adds a reading."""
+    """A world's signs of life, step time and quiet times so far; ``paced`` adds new progress."""
 
     #: Time of the order to start its workers.
     since: float
@@ -124,7 +124,8 @@ class Quiet:
         return self.seconds >= self.budget_seconds
 
     def too_long(self, *, busy: bool, waiting: bool) -> bool:
-        """True if the quiet time is too long.
+        """True if the world has been quiet for longer than is allowed for the present state of its
+        workers.
 
         ``busy`` is True if some workers are busy, ``waiting`` if some workers wait for others.
         """
@@ -158,7 +159,7 @@ def shows(pace: WorldPace, program: str) -> ProgressShown:
 
 
 def news(known: ProgressShown | None, shown: ProgressShown) -> bool:
-    """True if a time of a script must be stored, because it is a quarter longer than the stored
+    """True if the times of a script must be stored, because one is a quarter longer than the stored
     time.
     """
     before = known if known is not None and known.program == shown.program else None
@@ -171,7 +172,7 @@ def news(known: ProgressShown | None, shown: ProgressShown) -> bool:
 
 
 def paced(pace: WorldPace, ranks: Sequence[RankObserved], now: float) -> WorldPace:
-    """Return the pace with one reading added."""
+    """Return the pace, updated by the present progress of the world's workers."""
     lives = [at for each in ranks if (at := each.last_at) is not None]
     moved_at = max([pace.moved_at, *(at for at in lives if at <= now)])
     if any(each.parked for each in ranks):  # it is us who hold them

@@ -13,9 +13,9 @@ _BRIEF = timedelta(seconds=2)
 def worth_telling(
     known: Mapping[int, MemoryCheckpoint], now: datetime
 ) -> dict[int, MemoryCheckpoint]:
-    """Return, by replica, the RAM checkpoints that are worth reporting.
+    """Return the state of each replica's RAM checkpoint in the form that is worth reporting.
 
-    A checkpoint that is only a moment ahead of storage is not worth reporting.
+    A checkpoint that has waited for storage for only a moment is reported as if it were on storage.
     """
     return {replica: _settled(memory, now) for replica, memory in known.items()}
 

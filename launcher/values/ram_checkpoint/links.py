@@ -83,7 +83,7 @@ def link_durable(path: str, name: str) -> int | None:
 
 
 def settle(path: str, inode: int | None = None) -> None:
-    """Wait until ``path`` and the file ``inode`` are on storage.
+    """Wait until ``path`` and the file with this ``inode`` are on storage.
 
     If ``path`` is a directory, wait for the files in it.
 

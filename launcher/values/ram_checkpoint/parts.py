@@ -73,7 +73,7 @@ def publish(steps: Path, key: PartKey, writing: Path, part: StepPart) -> None:
 
 
 def found(steps: Path) -> tuple[StepPart, ...]:
-    """Return all parts in this machine's memory, the oldest first."""
+    """Return all complete parts in a directory of steps in memory, the oldest first."""
     parts: list[StepPart] = []
     for step in _entries(steps):
         for path in _entries(step):
@@ -94,10 +94,10 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def part_of(told: bytes) -> StepPart:
-    """Return the part in a directory.
+    """Return the part that the content of its file ``part-<rank>`` describes.
 
     Raises:
-        ValueError: the file describes no part.
+        ValueError: the content describes no part.
     """
     known = {field.name for field in fields(StepPart)}
     values = {name: value for name, value in json.loads(told).items() if name in known}
@@ -128,8 +128,8 @@ def complete(parts: Iterable[StepPart]) -> StepPart | None:
 
 
 def prune(steps: Path, *, rank: int) -> None:
-    """Remove a rank's parts, except the newest, the newest that another host has, and those being
-    written to storage.
+    """Remove a rank's parts from memory, except the newest ``SLOTS`` parts, the newest part that
+    another host has, and the parts that are being written to storage.
     """
     mine = [part for part in found(steps) if part.rank == rank]
     safe = [part for part in mine if (steps / str(part.key) / f"safe-{rank}").exists()]

@@ -99,7 +99,7 @@ class Child:
 
 
 class Channel:
-    """One fork server. All methods belong to the loop's thread."""
+    """One fork server. Call all methods on the event loop's thread."""
 
     def __init__(
         self, process: "subprocess.Popen[bytes]", ours: socket.socket, gone: Callable[[], None]
@@ -130,8 +130,10 @@ class Channel:
         spec: Mapping[str, Any] | None = None,
     ) -> None:
         """Send the modules to import: all before the first fork if they are ``sure`` to be needed,
-        else only the first. ``pace`` is the share of a processor that imports may use; ``spec``
-        describes a worker to the imports.
+        else only the first.
+
+        ``pace`` is the share of a processor that imports may use. While modules are imported,
+        ``sys.argv`` and ``__main__`` are those of the worker that ``spec`` describes.
         """
         for at in range(0, len(modules), _NAMES):
             self._send({"do": "want", "modules": modules[at : at + _NAMES]})

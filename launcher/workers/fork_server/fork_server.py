@@ -109,7 +109,7 @@ class ForkServer:
 
     @property
     def holds(self) -> bool:
-        """True if forked workers can wait at the gate."""
+        """True if forked workers can be held before they run the script."""
         return self._channel is not None and self._channel.alive and self._command is not None
 
     @property
@@ -147,7 +147,9 @@ class ForkServer:
             raise
 
     def heard(self, event: ProbeEvent) -> bool:
-        """Handle a worker's event about imports; return True if no other object needs the event."""
+        """Handle a worker's event about imports or saves; return True if no other object needs the
+        event.
+        """
         if event.event == "saved" and event.path:
             self.checkpoints.add(event.path)
         if event.event == "learned" and event.path:

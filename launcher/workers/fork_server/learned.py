@@ -56,8 +56,8 @@ class Learned:
         return replace(self, unsafe={**self.unsafe, library: why}, stamps=stamps)
 
     def current(self) -> "Learned":
-        """Return this knowledge without verdicts about libraries that have changed since the
-        verdict.
+        """Return this knowledge without the unsafe marks of libraries that have changed since they
+        were marked.
         """
         kept = {
             library: why
@@ -67,11 +67,16 @@ class Learned:
         return replace(self, unsafe=kept)
 
     def is_proven(self, module: str) -> bool:
-        """True if a world may wait for the import of ``module``; torch is known to be safe."""
+        """True if a world may wait for the import of ``module``: the import is known to leave no
+        trace, or to fail.
+
+        Modules of torch are always proven.
+        """
         return module in self.proven or module.split(".")[0] == "torch"
 
     def proving(self, modules: Iterable[str]) -> "Learned":
-        """Return this knowledge after imports that left no trace.
+        """Return this knowledge with ``modules`` marked as proven: a world may wait for their
+        import.
 
         >>> learned = Learned(modules=("numpy", "mine")).proving(["numpy"])
         >>> learned.is_proven("numpy"), learned.is_proven("mine")
@@ -80,7 +85,10 @@ class Learned:
         return replace(self, proven=self.proven.union(modules))
 
     def taught(self, report: "ImportReport", text: str) -> "Learned":
-        """Return this knowledge after the first step of a script whose text has this digest."""
+        """Return this knowledge, updated by the report of a worker that has made its first step.
+
+        ``text`` is the digest of the script's text.
+        """
         kept = self.exact and not report.exact
         settings = self.environment if kept else report.environment
         return replace(
@@ -96,12 +104,12 @@ class Learned:
         return self.exact and not self.environment and bool(text) and self.text == text
 
     def differing(self, told: "ImportSettings", text: str) -> "Learned":
-        """Return this knowledge after a script's settings at its first import differed from the
-        server's.
+        """Return this knowledge, updated because a script had other settings at its first import
+        than the fork server.
 
-        If the worker could start again, the script is forked next time from a server with the
-        script's settings. If it could not, or if the settings vary, the script is not forked.
-        ``text`` is the digest of the script.
+        If the worker could start again in a fresh interpreter, the script is forked next time from
+        a server with the script's settings. If it could not, or if the settings vary, the script is
+        not forked. ``text`` is the digest of the script.
 
         >>> first = Learned().differing(ImportSettings(environment={"OMP_NUM_THREADS": "2"}), "a")
         >>> first.environment, first.plain
@@ -156,7 +164,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSettings:
-    """Settings of a worker at its first import that differ from the server's."""
+    """A worker's settings at its first import, as far as they differ from the fork server's."""
 
     #: The script's own; None where they cannot be given to a server.
     environment: Mapping[str, str] | None
@@ -278,7 +286,9 @@ def read_report(path: str) -> ImportReport:
 
 
 def read_settings(path: str) -> ImportSettings | None:
-    """Read a worker's report of settings that differ; None if it cannot be read."""
+    """Read a worker's report of its settings that differ from the fork server's; None if it cannot
+    be read.
+    """
     try:
         content = json.loads(Path(path).read_bytes())
         given = content["environment"]

@@ -24,13 +24,15 @@ class Control:
             self._map = mmap.mmap(file.fileno(), SIZE_BYTES)
 
     def park(self, mode: int) -> None:
-        """The request to park: 0 continue, 1 park after the next save, 2 park before the next
+        """Write the request to park: 0 continue, 1 wait after the next save, 2 wait before the next
         step.
         """
         self._write(_PARK, mode)
 
     def lease(self, until_ns: int) -> None:
-        """The time until which the worker may live, in CLOCK_MONOTONIC nanoseconds; 0 = no end."""
+        """Write the time until which the worker may live, in CLOCK_MONOTONIC nanoseconds; 0 = no
+        end.
+        """
         self._lapsed = self.lapsed
         self._write(_LEASE, until_ns)
 
@@ -50,12 +52,12 @@ class Control:
         return self._read(_HELD) == 1
 
     def gate(self, closed: bool) -> None:
-        """Close or open the worker's gate."""
+        """Hold the worker before it runs the script (a closed gate), or let it run the script."""
         self._write(_GATE, int(closed))
 
     @property
     def gated(self) -> bool:
-        """True if the worker waits at the gate."""
+        """True if the worker has started and waits until it may run the script."""
         return self._read(_WAITING) == 1
 
     @property
@@ -75,7 +77,7 @@ class Control:
 
     @property
     def parked(self) -> bool:
-        """True if the worker is parked."""
+        """True if the worker is parked: it waits at a step boundary."""
         return self._read(_PARKED) == 1
 
     @property

@@ -32,7 +32,7 @@ class Baseline:
 
 
 def baseline(root: Path = Path("/")) -> Baseline:
-    """Read the counts; this takes some tens of microseconds."""
+    """Read the counters; this takes some tens of microseconds."""
     return Baseline(
         oom_kills=oom_kills(root),
         host_oom_kills=host_oom_kills(root),

@@ -193,7 +193,7 @@ class Guard:
         self._tell(b"watch", os.fsencode(directory))
 
     def add(self, directory: Path, pid: int, mark: bytes) -> None:
-        """Inform the reaper of a worker of the watched directory, by session and error file."""
+        """Inform the reaper of a worker of the watched directory, by process id and error file."""
         self._tell(b"add", os.fsencode(directory), b"%d" % pid, mark)
 
     def done(self, directory: Path) -> None:

@@ -8,9 +8,10 @@ reaper.py guard
     outlives an agent that was killed. Standard input names private directories (``watch``), workers
     of a directory (``add``, with process id and error file) and directories that are finished
     (``done``); words end with NUL, lines with a line feed. When the input ends, the reaper ends
-    every session of each unfinished directory and removes the directory. Until then it ends a
-    directory's sessions if a worker's lease was long past at every look, unless that worker has
-    ended or is held.
+    every Unix session of each unfinished directory and removes the directory. Until then the reaper
+    checks all leases four times a second. If a lease in a directory has been expired at every check
+    for a second, the reaper ends all Unix sessions of that directory. The lease of a held worker
+    does not count.
 """
 
 import os
@@ -98,7 +99,7 @@ def hear(watched: "dict[bytes, list[tuple[int, bytes]]]", words: "list[bytes]") 
 
 
 class Lasting:
-    """Measures from repeated looks how long each of several conditions has lasted.
+    """Measures how long each of several conditions has lasted, by repeated checks.
 
     Times are CLOCK_MONOTONIC seconds.
     """
@@ -111,8 +112,8 @@ class Lasting:
     def seen(self, there: "Iterable[T]", now: float) -> "dict[T, float]":
         """Return the seconds for which each of the conditions in ``there`` has lasted.
 
-        A pause of this process counts as at most two looks, because other processes may have been
-        paused with it.
+        After a pause of this process, at most twice the usual time between two checks is added,
+        because other processes may have been paused with it.
 
         >>> lasting = Lasting(0.5)
         >>> [lasting.seen("a", now) for now in (9.0, 9.5, 10.0, 70.0)]
@@ -178,9 +179,9 @@ def members(
 ) -> "dict[int, int]":
     """Return living processes, as pid -> start ticks.
 
-    These are the processes of ``sessions``, the processes whose error file is in ``marks``, and the
-    descendants of all these. Children of ``adopters`` whose environment names no error file are
-    included, except the processes in ``keep``, which are the adopters' own children.
+    These are the processes of the Unix sessions ``sessions``, the processes whose error file is in
+    ``marks``, and the descendants of all these. Children of ``adopters`` whose environment names no
+    error file are included, except the processes in ``keep``, which are the adopters' own children.
     """
     seen = {}
     for name in os.listdir("/proc"):

@@ -20,7 +20,7 @@ _TOGETHER = frozenset({"ready", "agreed", "moved"})
 
 
 class Sessions:
-    """Listens at a path for sessions; call all methods on the loop's thread."""
+    """Listens at a path for sessions; call all methods on the event loop's thread."""
 
     def __init__(
         self, path: Path, processes: int, heard: Callable[[str, SessionMessage], None]

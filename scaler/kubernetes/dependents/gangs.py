@@ -1,9 +1,9 @@
-"""Gangs: pods whose gates open together, and which release their nodes together.
+"""Gangs: pods whose scheduling gates open together, and which release their nodes together.
 
 A gang is the set of pods that must start together. It may get only some of its nodes: if the
-scheduler knows a constraint that the gate does not, if another job's pod was faster, or if a node
-was lost. The gang keeps these nodes for a while, because more may become free, and then releases
-all of them.
+scheduler knows a constraint that the operator does not know, if another job's pod was faster, or if
+a node was lost. The gang keeps these nodes for a while, because more may become free, and then
+releases all of them.
 """
 
 import threading
@@ -33,7 +33,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangState:
-    """The result of one look at a job's gang."""
+    """The result of one check of a job's gang."""
 
     #: Why pods wait; empty if no pod waits.
     waiting: str = ""

@@ -20,9 +20,10 @@ def injected(
     namespace: str,
     environ: Mapping[str, str] = os.environ,
 ) -> AgentInjection | None:
-    """Return the agent injection for jobs; ``OWN`` means the operator's own image.
+    """Return how the agent gets into the containers of jobs; the image ``OWN`` stands for the
+    operator's own image.
 
-    So a kustomization has to change only the operator's image, and no arguments.
+    With ``OWN``, a kustomization has to change only the operator's image, and no arguments.
 
     Raises:
         BadInput: this process does not run in a pod, or may not read its pod.

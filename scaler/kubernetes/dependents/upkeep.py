@@ -1,5 +1,6 @@
-"""Keeps a job's objects other than the pods that plans scale: services, a PodGroup, places,
-roles.
+"""Keeps a job's objects other than the pods that plans scale, and the data that pods' agents read.
+
+The objects are services, a PodGroup and a disruption budget.
 """
 
 import json
@@ -88,7 +89,8 @@ class Upkeep:
         cut_off: Collection[int] = (),
         members: Collection[int] = (),
     ) -> None:
-        """Send each pod the other pods' addresses, and the ids of the replicas that have ended.
+        """Inform each pod's agent of the endpoint of the job's agents, of the pod's location, and
+        of the replicas that have ended.
 
         ``cut_off``: unreachable replicas; ``members``: replicas of the last world.
         """
@@ -111,7 +113,7 @@ class Upkeep:
         return min((max(1.0, each) for each in left), default=None)
 
     def replace(self, pod: Object) -> None:
-        """Replace a pod that does not become ready."""
+        """Delete a pod if it still exists; a replacement follows if the job still needs one."""
         metadata = pod["metadata"]
         try:
             self._cluster.delete(
@@ -224,7 +226,7 @@ def _endpoint_told(pod: Object) -> str:
 
 
 def agent_port(pod: Object) -> int:
-    """Return the port of a pod's agent: the first of the pod's host ports, if there are any."""
+    """Return the port of a pod's agent, from the variable ``BRAIN_POD`` of the pod's containers."""
     for container in (pod.get("spec") or {}).get("containers") or ():
         for variable in container.get("env") or ():
             if variable.get("name") == "BRAIN_POD":
@@ -235,9 +237,10 @@ def agent_port(pod: Object) -> int:
 def place_of(
     pod: Object, endpoint: str, labels: Mapping[str, str], lost: Sequence[int]
 ) -> dict[str, Any] | None:
-    """Return the text that informs a pod's agent of its place.
+    """Return the data that a pod's agent needs: the endpoint of the job's agents, the location of
+    the pod's node, and the replicas in ``lost``.
 
-    None if the place is unknown, or the pod has no node.
+    None if the endpoint is unknown, or the pod has no node.
     """
     if not endpoint or not (pod.get("spec") or {}).get("nodeName"):
         return None

@@ -1,4 +1,6 @@
-"""Asks the API server for each permission, because only the API server knows."""
+"""Asks the API server if the operator has each permission, because only the API server knows
+this.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -71,7 +73,9 @@ def places(right: Right, asking: RightsQuestion) -> Sequence[str]:
 
 
 def remedy(scope: Scope, namespace: str, asking: RightsQuestion) -> str:
-    """Return the command that grants the permissions of a scope."""
+    """Return the command that grants the permissions of a scope: the operator's own namespace, the
+    namespaces of jobs, or the whole cluster.
+    """
     if not asking.namespaces:
         return f"kubectl apply -n {asking.own} -f deploy/kustomize/cluster-wide/rbac.yaml"
     if scope is Scope.JOBS:

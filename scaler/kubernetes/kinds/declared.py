@@ -49,7 +49,7 @@ class BatchSpec(Fields, frozen=True, kw_only=True):
 
 
 class BudgetSpec(Fields, frozen=True, kw_only=True):
-    """The most that a run may use, including its restarts; needs `steps`."""
+    """The most that a run may use, including its restarts. The job must also declare `steps`."""
 
     #: Accelerator-hours, or core-hours if the job uses no accelerators.
     accelerator_hours: Amount | None = None

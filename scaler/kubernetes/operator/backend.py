@@ -1,8 +1,9 @@
 """Replicas as pods: a ``JobBackend`` over stores that reflect the API server.
 
 An observation lists the pods in the stores, and two other kinds of pods: requested pods that the
-stores do not show yet, and vanished pods whose end is not recorded yet. It keeps both kinds
-in memory only. After a restart, Brain tells the operator which replicas Brain considers alive.
+stores do not show yet, and vanished pods whose end is not recorded yet. The backend keeps both
+kinds in memory only. After a restart, Brain tells the operator which replicas Brain considers
+alive.
 """
 
 import logging

@@ -108,7 +108,10 @@ class JobMirror:
     def tell(
         self, obj: Object, job: ElasticJob, document: JobDocument, view: JobView | None
     ) -> tuple[StatusCondition, JobView | None]:
-        """Send the job to Brain if its document changed; return the condition and Brain's view."""
+        """Send the job to Brain if its document changed.
+
+        Return the condition that tells if Brain accepted the job, and Brain's view of the job.
+        """
         id = JobId(job.metadata.uid)
         if view is not None and self._told.get(id) == document:
             return accepted(), view

@@ -1,8 +1,8 @@
 """The start of an operator: waits until the API server answers, and finds out what it serves.
 
 An operator (or an adapter) that starts during an outage waits, as a running one does. It ends only
-with an error that no wait removes: refused credentials, a missing permission or a certificate that
-is not trusted. An address at which nobody listens cannot be told from an outage.
+with an error that waiting cannot remove: refused credentials, a missing permission or a certificate
+that is not trusted. An address at which nobody listens cannot be distinguished from an outage.
 """
 
 import logging
@@ -121,7 +121,7 @@ class ServerWait:
         None means that this process must stop.
 
         Raises:
-            BadInput: no wait helps; the message names the remedy.
+            BadInput: waiting does not help; the message names the remedy.
         """
         while not self._stopped():
             try:

@@ -11,7 +11,7 @@ from scaler.loop import Scaler
 
 
 class Waking:
-    """Makes the loop check jobs that changed; it does nothing before ``begin``."""
+    """Makes the scaler's loop check jobs that changed; it does nothing before ``begin``."""
 
     def __init__(self) -> None:
         self._loop: tuple[asyncio.AbstractEventLoop, Scaler] | None = None
@@ -28,12 +28,12 @@ class Waking:
                 loop.call_soon_threadsafe(scaler.wake, job)
 
     def pod_changed(self, change: StoreChange) -> None:
-        """Make the loop check the job of a changed pod."""
+        """Make the scaler's loop check the job of a changed pod."""
         found = identity.scaled_of(change.latest) or identity.theirs_of(change.latest)
         if found is not None:
             self.job(found[0])
 
     def object_changed(self, change: StoreChange) -> None:
-        """Make the loop check a job if its object was edited."""
+        """Make the scaler's loop check a job if its object was edited."""
         if meant(change):
             self.job(JobId(change.latest["metadata"]["uid"]))

@@ -13,7 +13,7 @@ from scaler.kubernetes.runtime.cluster import Cluster, Kind, Object, key_of
 
 
 def asker(cluster: Cluster, kind: Kind, obj: Object, field: Sequence[str]) -> str:
-    """Return the last program that wrote ``field``, and the object that it wrote.
+    """Return a phrase that names the last program that wrote ``field``, and the object.
 
     Stores drop the managed fields, so this reads the object from the API server once for each
     request.
@@ -26,7 +26,8 @@ def asker(cluster: Cluster, kind: Kind, obj: Object, field: Sequence[str]) -> st
 
 
 def author(cluster: Cluster, kind: Kind, obj: Object) -> str:
-    """Return the person whom an object's annotation names, else the program that wrote its spec.
+    """Return a phrase that names an object's author: the person in its annotation, else the program
+    that wrote its spec.
 
     Raises:
         BrainError: the API server no longer has the object, or is away.

@@ -36,10 +36,10 @@ class Departures:
     def tend(
         self, job: ElasticJob, view: JobView, mine: Sequence[Object], *, fixed: bool, now: datetime
     ) -> str:
-        """Check once; return why some pods do not leave yet, or an empty text.
+        """Check the job once; return why some pods do not leave yet, or an empty text.
 
         ``fixed`` means that the job's pods know each other's addresses, so the old pod of a rank
-        leaves first.
+        leaves before its replacement starts.
         """
         id, wished = JobId(job.metadata.uid), view.replicas_wished
         shut = self.shut(job, view, mine) if fixed else ""

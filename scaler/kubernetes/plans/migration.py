@@ -131,7 +131,11 @@ class Migrations:
 
 
 def movable(name: str, mine: dict[str, Object], index: int) -> Object:
-    """Return the pod of this name, if it may move."""
+    """Return the pod of this name, which may move.
+
+    Raises:
+        BadInput: no living pod of the job that plans scale has this name.
+    """
     pod = mine.get(name)
     if pod is None or not alive(pod):
         running = ", ".join(sorted(each for each, pod in mine.items() if alive(pod)))

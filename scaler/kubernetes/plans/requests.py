@@ -25,7 +25,9 @@ JOB = Kind(GROUP, API_VERSION.partition("/")[2], "elasticjobs", "ElasticJob")
 def unanswered(
     job: ElasticJob, view: JobView, request: Mapping[str, Any] | None, now: datetime
 ) -> bool:
-    """True if an edit, or an end that is due, has not been sent to Brain yet."""
+    """True if an edit, or the end of a job whose deadline has passed, has not been sent to Brain
+    yet.
+    """
     until = deadline_of(job)
     late = until is not None and until <= now and view.intent is not Intent.CANCEL
     return late or (request is not None and request["outcome"] == "waiting")
@@ -49,8 +51,8 @@ class Requests:
         """Suspend or resume the job as ``spec.suspend`` says, if an edit changed that.
 
         Raises:
-            Unavailable: Brain cannot be reached. The status is not written, so that the next look
-                finds the edit again.
+            Unavailable: Brain cannot be reached. The status is not written, so that the next
+                reconcile finds the edit again.
         """
         id = JobId(job.metadata.uid)
         try:

@@ -33,7 +33,9 @@ class Wanted:
 
 
 def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> Wanted:
-    """Return the replicas that a plan requests, as a total or by pods to create and remove.
+    """Return the number of replicas and the amounts that a plan requests.
+
+    A plan gives the number of replicas as a total, or names the pods to create and to remove.
 
     Raises:
         BadInput: the plan asks for a change that no plan makes; the message has the remedy.

@@ -114,7 +114,8 @@ def resized(amounts: Amounts, requests: Mapping[str, str]) -> dict[str, Any]:
 
 
 def said(name: str, amount: Decimal) -> str:
-    """Format an amount for people: CPU in thousandths, memory in the largest unit that divides it.
+    """Format an amount for people: CPU in whole CPUs or thousandths, memory in the largest unit
+    that divides it.
 
     >>> said("cpu", Decimal("1.5")), said("memory", Decimal(3 * 2**30))
     ('1500m', '3Gi')

@@ -82,7 +82,9 @@ def failure(pod: Object) -> PodFailure:
 
 
 def terminated(pod: Object) -> Mapping[str, Any] | None:
-    """Return the main container's end; None while the container runs, or if its end is unknown."""
+    """Return how the first container ended, else how another container ended; None if none is known
+    to have ended.
+    """
     status: Mapping[str, Any] = pod.get("status") or {}
     listed = status.get("containerStatuses") or ()
     main = next((c["name"] for c in (pod.get("spec") or {}).get("containers") or ()), None)

@@ -64,7 +64,9 @@ def gated(pod: Object) -> bool:
 
 
 def begun(pods: Iterable[Object]) -> list[Object]:
-    """Return the pods of a job that are not behind the operator's gate and not being deleted."""
+    """Return the pods of a job that are not behind the operator's gate, have not ended, and are not
+    being deleted.
+    """
     return [pod for pod in pods if not gated(pod) and stays(pod)]
 
 
@@ -75,7 +77,7 @@ def stays(pod: Object) -> bool:
 
 
 def holding(pods: Iterable[Object]) -> list[Object]:
-    """Return the pods of a job that have a node and are not being deleted."""
+    """Return the pods of a job that have a node, have not ended, and are not being deleted."""
     return [pod for pod in pods if stays(pod) and (pod.get("spec") or {}).get("nodeName")]
 
 

@@ -138,7 +138,9 @@ def owner(job: str, uid: str) -> dict[str, Any]:
 
 
 def place_of(pod: Object) -> Mapping[str, Any]:
-    """Return the place that a pod was given; empty if there is none, or it is unreadable."""
+    """Return the data for a pod's agent that the pod's annotation has; empty if there are none, or
+    they are unreadable.
+    """
     said = (pod["metadata"].get("annotations") or {}).get(PLACE)
     try:
         found = json.loads(said) if said else {}

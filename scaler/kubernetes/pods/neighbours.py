@@ -49,7 +49,7 @@ def matter_to(pods: Iterable[Object]) -> Callable[[Object], bool]:
 
 
 def without_others(pod: Object) -> Object:
-    """Return the pod without its requirements for neighbours, except for pods like itself.
+    """Return the pod without its affinity to other pods, except affinity to pods like itself.
 
     The result also has no spread constraints, because other pods may even out a skew that this pod
     alone cannot.
@@ -69,8 +69,9 @@ def domains_near(pod: Object, node: Object) -> dict[str, str]:
 
 
 class Neighbours:
-    """The domains that remain for a pod, by the pod's affinity terms and other pods' affinity
-    terms.
+    """The topology domains in which a pod may run.
+
+    They follow from the affinity terms of the pod and of other pods, and from spread constraints.
     """
 
     def __init__(self, pod: Object, nodes: Mapping[str, Object], there: Sequence[Object]) -> None:

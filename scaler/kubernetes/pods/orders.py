@@ -75,8 +75,8 @@ def past(
     """Collect, from the existing pods of a role, the facts that affect the next pod.
 
     ``going`` has the ids of replicas that are being replaced; other replicas may get their ranks.
-    With ``crashes``, a crash counts as the replica's own failure, because no world of the job
-    counts it.
+    With ``crashes``, a crash counts as the replica's own failure, because the crash is not counted
+    as the loss of a world.
     """
     known = list(pods)
     staying = (pod for pod in known if _label(pod, identity.INDEX) not in going)
@@ -246,14 +246,16 @@ def alone(job: ElasticJob, document: JobDocument) -> bool:
 
 
 def by_volcano(job: ElasticJob, house: Installation) -> bool:
-    """True if Volcano admits the gang: it is installed, and the job has no other scheduler."""
+    """True if Volcano admits the gang: it is installed, and the job does not choose the operator's
+    gates.
+    """
     said = job.spec.replica_specs[job.scaled].batch_scheduler
     return house.volcano and said is not BatchScheduler.DEFAULT
 
 
 def spares_of(job: ElasticJob, document: JobDocument) -> int:
-    """Return the number of replicas that form no whole unit: with unit 4, 28 of 31 run and 3 stay
-    warm.
+    """Return the number of replicas that form no whole unit: with unit 4, 28 of 31 run and 3 wait
+    outside the world.
     """
     asked = job.spec.replica_specs[job.scaled].replicas or 0
     first, unit = document.replicas.first, document.replicas.unit

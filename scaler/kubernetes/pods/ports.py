@@ -10,7 +10,7 @@ MASTER = "BRAIN_MASTER_PORT"
 
 
 def of(pod: Object) -> list[str]:
-    """Index a pod by its host ports: the declared ports, and the port of its rank 0."""
+    """Index a pod by its host ports: the declared ports, and the port of its job's rank 0."""
     if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return []
     containers = (pod.get("spec") or {}).get("containers") or ()
@@ -21,7 +21,9 @@ def of(pod: Object) -> list[str]:
 
 
 def master(pod: Object) -> int | None:
-    """Return rank 0's port in the pod; it is the same for all pods of a job."""
+    """Return the port of the job's rank 0, from the pod's variables; it is the same for all pods of
+    a job.
+    """
     for container in (pod.get("spec") or {}).get("containers") or ():
         for variable in container.get("env") or ():
             if variable.get("name") == MASTER:

@@ -42,7 +42,7 @@ class NodeLoss(StrEnum):
 
 
 class NodeLosses:
-    """Tracks changes to nodes, and reports the loss of a pod's node. Thread-safe."""
+    """Tracks changes to nodes, and reports if a pod's node is lost or about to be. Thread-safe."""
 
     def __init__(self, patience: timedelta = PATIENCE) -> None:
         self._patience = patience
@@ -102,7 +102,9 @@ class NodeLosses:
             del self._out[next(iter(self._out))]
 
     def of(self, node: str | None, now: datetime) -> NodeLoss | None:
-        """Return the loss of a node; None if the node is not lost, or no node is given."""
+        """Return the state of a node that is lost, drains or is cordoned; None for any other
+        node.
+        """
         if node is None:
             return None
         with self._lock:

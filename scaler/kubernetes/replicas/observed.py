@@ -108,9 +108,10 @@ class Replicas:
             return list((sent | found).values())
 
     def proved_gone(self, job: JobId, now: datetime) -> list[int]:
-        """Return the replicas that, as the cluster proves, have no running process any more.
+        """Return the replicas that have no running process any more, as the cluster proves.
 
-        A replica on a silent node may still run; a replica that was told to leave counts as gone.
+        A replica whose pod is being deleted counts as one of them. A replica on a silent node does
+        not, because it may still run.
         """
         with self._lock:
             told = {
@@ -131,7 +132,8 @@ class Replicas:
     def leaving(
         self, job: JobId, patience: timedelta, now: datetime
     ) -> Mapping[int, datetime | None]:
-        """Return living replicas of cordoned nodes, and the time until which each may wait.
+        """Return living replicas of nodes that drain or are cordoned, and the time until which each
+        may wait.
 
         A time of None means that the end of the node is announced, so that the replica does not
         wait for a replacement.

@@ -82,7 +82,7 @@ class JobSecrets:
     def set_aside(
         self, job: JobId, replica: int, replicas: int, environment: Mapping[str, str]
     ) -> None:
-        """Record the id ``replica`` as used, and store its environment, before the replica
+        """Record the id ``replica`` as used, and store the job's environment, before the replica
         starts.
         """
         with self._writing.setdefault(job, threading.Lock()):

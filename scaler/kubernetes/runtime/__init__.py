@@ -1,4 +1,6 @@
-"""A small controller runtime: level-triggered, bounded, without knowledge of Brain's kinds.
+"""A small, level-triggered controller runtime that knows nothing of Brain's kinds.
+
+The numbers of workers, of requests in flight and of waiting events are limited.
 
 ``cluster`` is the client of the API server. ``reflector`` keeps a ``store`` in sync with the
 cluster's objects. ``queue`` and ``controller`` reconcile keys. ``election`` decides which process

@@ -4,10 +4,10 @@ time.
 Clocks of machines are never compared. A leader counts its term, on its own clock, from the moment
 *before* it sent the renewal that succeeded. A follower counts, on its own clock, from the moment it
 first saw the lease's present version. A follower takes over only if the lease has not changed for
-the whole duration that it names. A leader stops writing ``renew_seconds`` after its last request,
-and a follower waits ``lease_seconds`` after the last change that it saw; the difference is the time
-that a request in flight may take. Time asleep counts (CLOCK_BOOTTIME). Every write of the lease
-names the version that it replaces, so only one of two candidates gets the lease.
+the whole duration that the lease names. A leader stops writing ``renew_seconds`` after its last
+request, and a follower waits ``lease_seconds`` after the last change that it saw; the difference is
+the time that a request in flight may take. Time asleep counts (CLOCK_BOOTTIME). Every write of the
+lease names the version that it replaces, so only one of two candidates gets the lease.
 
 A leader whose lease expired without a renewal leads again if no other candidate took the lease,
 because nobody acted meanwhile. If another candidate took it, the former leader never leads again:

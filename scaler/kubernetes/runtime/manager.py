@@ -156,10 +156,11 @@ class Manager:
     ) -> Controller:
         """Call ``reconcile`` with the key of every object of ``kind`` that has changed.
 
-        ``reconcile`` is also called every ``resync_seconds``. It is called, too, when another
-        object changes that an object of ``kind`` controls (``owns``), or that concerns an object of
-        ``kind`` (``also``). If ``when`` returns False, a change of the object itself is ignored,
-        for example a change of status alone.
+        ``reconcile`` is also called for every object each ``resync_seconds``, and after a change to
+        another object. The other object is either of a kind in ``owns``, and an object of ``kind``
+        controls it, or of a kind in ``also``, whose function names the affected objects of
+        ``kind``. If ``when`` returns False, a change of the object itself is ignored, for example a
+        change of status alone.
         """
         queue = WorkQueue(self._clock, self._random, pauses=pauses, sight=self.metrics.queue(name))
         controller = Controller(

@@ -44,8 +44,7 @@ class StoreChange:
 
 
 def meant(change: StoreChange) -> bool:
-    """True if a client added or deleted the object, or changed its spec (which raises the
-    generation).
+    """True if a client added or deleted the object, or changed its spec, labels or annotations.
 
     It is False for a change of only the status, which mostly comes from the operator itself.
     """
@@ -158,9 +157,10 @@ class Store:
     def sums(
         self, name: str, of: Callable[[Object], A], by: Callable[[Object], str]
     ) -> Mapping[str, A]:
-        """Return sums of ``of`` over the objects of each group, kept up to date.
+        """Return, for each value of ``by``, the sum of ``of`` over the objects with that value.
 
-        An update costs only the changed object. Callers must not change the result.
+        The result stays up to date, and an update costs only the changed object. Callers must not
+        change the result.
         """
         with self._lock:
             summed = self._summed.get(name)
@@ -171,7 +171,7 @@ class Store:
         return summed.sums
 
     def sum(self, name: str, of: Callable[[Object], A], nothing: A) -> Callable[[], A]:
-        """Return a function that reads the sum over all objects."""
+        """Return a function that reads the sum of ``of`` over all objects."""
         sums = self.sums(name, of, lambda obj: "")
         return lambda: sums.get("", nothing)
 

@@ -14,7 +14,10 @@ _CLOCKS = timedelta(seconds=5)
 
 
 def over(job: ElasticJob) -> bool:
-    """True if the status has an end time; a phase alone may come from a refusal."""
+    """True if the job has ended: its phase is final, and its status has an end time.
+
+    The phase alone proves nothing, because a job that was refused also has the phase Failed.
+    """
     return job.status.phase in FINISHED and job.status.completion_time is not None
 
 

@@ -302,7 +302,11 @@ def _selector(job: ElasticJob) -> str:
 
 
 def told_size(document: JobDocument) -> bool:
-    """True if pods get the number of pods when they start; torchrun's own agents do not get it."""
+    """True if each pod gets the number of the job's pods when it starts, so a new number restarts
+    all.
+
+    This is False for torchrun, whose agents do not get the number.
+    """
     return read_command(document.command).entry is not ContainerEntry.TORCHRUN
 
 
@@ -313,8 +317,8 @@ def wants_more(view: JobView, mine: Sequence[Object]) -> bool:
 
 
 def suspended_here(obj: Object) -> bool:
-    """True if this object requested the present suspension before its last edit, or its queue
-    did.
+    """True if the object's queue, or an earlier edit of the object, requested the present
+    suspension.
     """
     for each in (obj.get("status") or {}).get("conditions") or ():
         if (each.get("type"), each.get("reason")) == (JobCondition.ADMITTED, Reason.QUEUED):
@@ -333,5 +337,7 @@ def active_plan(view: JobView | None) -> str:
 
 
 def request_key(obj: Object) -> str:
-    """Return the idempotency key of a request from an object: the requester, and the edit."""
+    """Return the idempotency key of a request from an object: its uid and its
+    ``metadata.generation``.
+    """
     return f"{obj['metadata']['uid']}.{obj['metadata'].get('generation', 1)}"

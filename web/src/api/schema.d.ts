@@ -196,7 +196,8 @@ export interface paths {
         get: operations["job"];
         /**
          * Mirror
-         * @description Store a cluster's job under its object's uid; only the scaler may call this.
+         * @description Store a job that an object in a cluster describes, under the object's uid; only the scaler
+         *     may call this.
          */
         put: operations["mirror"];
         post?: never;
@@ -663,7 +664,7 @@ export interface paths {
         put?: never;
         /**
          * Resume Jobs
-         * @description Resume suspended jobs from their checkpoints; select them as in ``jobs:cancel``.
+         * @description Resume the named jobs, or the unfinished jobs that match a filter, from their checkpoints.
          */
         post: operations["resume_jobs"];
         delete?: never;
@@ -683,8 +684,8 @@ export interface paths {
         put?: never;
         /**
          * Suspend Jobs
-         * @description Stop jobs at their next safe points and free their nodes; select them as in
-         *     ``jobs:cancel``.
+         * @description Stop the named jobs, or the unfinished jobs that match a filter, at their next safe points,
+         *     and free their nodes.
          */
         post: operations["suspend_jobs"];
         delete?: never;
@@ -788,7 +789,7 @@ export interface paths {
         put?: never;
         /**
          * Approve
-         * @description Approve a proposed plan in the version that the person saw.
+         * @description Approve a proposed plan, if its version is still the one that the person saw.
          */
         post: operations["approve"];
         delete?: never;
@@ -828,7 +829,8 @@ export interface paths {
         put?: never;
         /**
          * Rollback
-         * @description Return to the size before the present plan; the answer is the plan that makes the change.
+         * @description Create a plan that returns the job to the size before its present plan; the answer is the new
+         *     plan.
          */
         post: operations["rollback"];
         delete?: never;
@@ -1164,7 +1166,7 @@ export interface paths {
         };
         /**
          * Readyz
-         * @description Readiness: the database answers; other degraded parts are listed, one line each.
+         * @description Return 200 if the database answers, with one line for each degraded part of the service.
          */
         get: operations["readyz"];
         put?: never;
@@ -1756,8 +1758,8 @@ export interface components {
         };
         /**
          * ProjectShare
-         * @description Guarantee, limit and priority of one project in a pool, in accelerators (cores in a pool
-         *     without any).
+         * @description Guarantee, limit and priority of one project in a pool; the amounts are in accelerators, or
+         *     in cores if the pool has no accelerators.
          */
         DocumentProjectShare: {
             /**
@@ -1854,8 +1856,8 @@ export interface components {
         };
         /**
          * Secret
-         * @description A reference to a secret value of the environment, which is stored elsewhere: exactly one
-         *     field is set.
+         * @description A reference to the secret value of an environment variable; exactly one field is set, which
+         *     says where the value is stored.
          */
         DocumentSecret: {
             /**
@@ -2147,7 +2149,7 @@ export interface components {
         Grade: "good" | "generous" | "wasteful" | "tight" | "short" | "open";
         /**
          * GroupView
-         * @description A group or role of a job; ``worker`` stands for the workers outside the other groups.
+         * @description A group or role of a job; ``worker`` stands for the workers that belong to no other group.
          */
         GroupView: {
             /** Name */
@@ -3154,7 +3156,7 @@ export interface components {
         };
         /**
          * Page
-         * @description A page of a list; ``next_page_token`` is None on the last one.
+         * @description A page of a list; ``next_page_token`` is None on the last page.
          */
         Page_AuditEntry_: {
             /** Items */
@@ -3164,7 +3166,7 @@ export interface components {
         };
         /**
          * Page
-         * @description A page of a list; ``next_page_token`` is None on the last one.
+         * @description A page of a list; ``next_page_token`` is None on the last page.
          */
         Page_Event_: {
             /** Items */
@@ -3174,7 +3176,7 @@ export interface components {
         };
         /**
          * Page
-         * @description A page of a list; ``next_page_token`` is None on the last one.
+         * @description A page of a list; ``next_page_token`` is None on the last page.
          */
         Page_Freeze_: {
             /** Items */
@@ -3184,7 +3186,7 @@ export interface components {
         };
         /**
          * Page
-         * @description A page of a list; ``next_page_token`` is None on the last one.
+         * @description A page of a list; ``next_page_token`` is None on the last page.
          */
         Page_JobOutcome_: {
             /** Items */
@@ -3194,7 +3196,7 @@ export interface components {
         };
         /**
          * Page
-         * @description A page of a list; ``next_page_token`` is None on the last one.
+         * @description A page of a list; ``next_page_token`` is None on the last page.
          */
         Page_JobView_: {
             /** Items */
@@ -3204,7 +3206,7 @@ export interface components {
         };
         /**
          * Page
-         * @description A page of a list; ``next_page_token`` is None on the last one.
+         * @description A page of a list; ``next_page_token`` is None on the last page.
          */
         Page_NodeView_: {
             /** Items */
@@ -3214,7 +3216,7 @@ export interface components {
         };
         /**
          * Page
-         * @description A page of a list; ``next_page_token`` is None on the last one.
+         * @description A page of a list; ``next_page_token`` is None on the last page.
          */
         Page_PlanView_: {
             /** Items */
@@ -3224,7 +3226,7 @@ export interface components {
         };
         /**
          * Page
-         * @description A page of a list; ``next_page_token`` is None on the last one.
+         * @description A page of a list; ``next_page_token`` is None on the last page.
          */
         Page_ScalerRequest_: {
             /** Items */
@@ -3234,7 +3236,7 @@ export interface components {
         };
         /**
          * Page
-         * @description A page of a list; ``next_page_token`` is None on the last one.
+         * @description A page of a list; ``next_page_token`` is None on the last page.
          */
         Page_StoredPolicy_: {
             /** Items */
@@ -3244,7 +3246,7 @@ export interface components {
         };
         /**
          * Page
-         * @description A page of a list; ``next_page_token`` is None on the last one.
+         * @description A page of a list; ``next_page_token`` is None on the last page.
          */
         Page_TokenView_: {
             /** Items */
@@ -3254,7 +3256,7 @@ export interface components {
         };
         /**
          * Page
-         * @description A page of a list; ``next_page_token`` is None on the last one.
+         * @description A page of a list; ``next_page_token`` is None on the last page.
          */
         Page_WorkerView_: {
             /** Items */
@@ -3264,7 +3266,7 @@ export interface components {
         };
         /**
          * Page
-         * @description A page of a list; ``next_page_token`` is None on the last one.
+         * @description A page of a list; ``next_page_token`` is None on the last page.
          */
         Page_str_: {
             /** Items */
@@ -3281,8 +3283,8 @@ export interface components {
         Phase: "warmup" | "training" | "evaluation" | "checkpoint";
         /**
          * PlanDecision
-         * @description The body of ``:approve``, ``:reject`` and ``:rollback``; ``version`` is that of the plan that
-         *     the person saw.
+         * @description The body of ``:approve``, ``:reject`` and ``:rollback``; ``version`` is the version of the
+         *     plan that the person saw.
          */
         PlanDecision: {
             /**
@@ -3510,8 +3512,8 @@ export interface components {
         };
         /**
          * ProjectShare
-         * @description Guarantee, limit and priority of one project in a pool, in accelerators (cores in a pool
-         *     without any).
+         * @description Guarantee, limit and priority of one project in a pool; the amounts are in accelerators, or
+         *     in cores if the pool has no accelerators.
          */
         ProjectShare: {
             /**
@@ -3651,7 +3653,8 @@ export interface components {
         };
         /**
          * ReplicaReport
-         * @description All replicas of a job that a scaler knows, and those for which it has no room.
+         * @description All replicas of one job that a scaler knows, and the replicas for which the scaler has no
+         *     room.
          */
         ReplicaReport: {
             /**
@@ -3969,7 +3972,8 @@ export interface components {
         };
         /**
          * ScalerRequest
-         * @description A request with the id that its answer will repeat; exactly one of the kinds is set.
+         * @description A request with the id that its answer will repeat; exactly one of ``submit``, ``logs`` and
+         *     ``pod`` is set.
          */
         ScalerRequest: {
             /** Id */

@@ -44,8 +44,9 @@ def launch_in(template: Mapping[str, Any] | None) -> Launch:
 def grace_seconds(template: Mapping[str, Any] | None) -> float | None:
     """Return the seconds that the script has to save and exit; None if the default applies.
 
-    The sources are the command, else the environment, else the pod's termination grace period
-    beyond the default.
+    The command takes precedence over the environment. If neither has a value, and the pod's
+    termination grace period is longer than a replica may take to end by default, the value is that
+    period less 25 s.
     """
     launch, container = launch_in(template), main_container(template)
     if launch.shutdown_timeout is not None:

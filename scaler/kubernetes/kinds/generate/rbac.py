@@ -10,7 +10,7 @@ _API = "rbac.authorization.k8s.io/v1"
 
 
 def rules(rights: Iterable[Right], *scopes: Scope) -> list[dict[str, list[str]]]:
-    """Return the RBAC rules of the rights in ``scopes``."""
+    """Return the RBAC rules of the permissions whose scope is one of ``scopes``."""
     return [
         {
             "apiGroups": [right.group],

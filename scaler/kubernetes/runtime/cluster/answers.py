@@ -71,7 +71,9 @@ def anything(body: bytes, asked: TransportRequest) -> Any:
 
 
 class WatchStream:
-    """A stream of changes, for one thread within ``with``; another thread may ``close`` it."""
+    """A stream of changes, which one thread reads inside a ``with`` block; another thread may
+    ``close`` it.
+    """
 
     def __init__(self, stream: Stream, asked: str) -> None:
         self._stream, self._asked = stream, asked

@@ -170,10 +170,10 @@ class Cluster:
         return anything(self._answer("get", request, safe=True).body, request)
 
     def ready(self) -> None:
-        """Return if the server says that it is ready.
+        """Return only if the server says that it is ready.
 
         Raises:
-            Unreachable: it has not read its roles yet, for example.
+            Unreachable: the server is not ready; it has not read its roles yet, for example.
         """
         self._answer("get", TransportRequest(method="GET", path="/readyz"), safe=True)
 

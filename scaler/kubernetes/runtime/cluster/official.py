@@ -62,7 +62,8 @@ def configuration(kubeconfig: str | None, context: str | None) -> Any:
 
 
 def unknown_fields(value: object, model: str, path: str) -> Iterator[tuple[str, str]]:
-    """Return paths of fields that a model of this client lacks, each with the most similar name.
+    """Return paths of fields that the official client's class ``model`` lacks, each with the most
+    similar name that the class has.
 
     The name is empty if none is similar: the field may be newer than this client.
     """
