@@ -276,8 +276,8 @@ def logs(
     """Read the output of the workers, as lines of text. With ``follow``, pass this call to the
     client's method ``lines``.
 
-    ``rank`` selects the replica that has this rank in the present world; with ``previous``, the
-    replica that had the rank before.
+    ``rank`` selects the replica that has this rank in the present world; with ``previous``, it
+    selects that replica's predecessor in this rank.
     """
     given = {"replica": replica, "rank": rank}
     query = {name: str(number) for name, number in given.items() if number is not None}

@@ -66,8 +66,8 @@ class Call(Generic[T]):
     timeout_seconds: float = 10.0
 
     def read(self, answer: RawAnswer) -> T:
-        """Decode an answer into the type that the operation returns; raise the error that a failure
-        describes.
+        """Decode an answer into the type that the operation returns; if the answer reports an
+        error, raise that error.
         """
         if answer.status >= 400:
             raise problem(answer)

@@ -50,7 +50,7 @@ def beyond_latency(seconds: float) -> float:
 def corrected(
     clock: SourceClock, stamps: Iterable[int], offset: int
 ) -> tuple[Mapping[int, int], SourceClock]:
-    """Return the service time of each stamp of a source, and the source's clock after them.
+    """Return the service time of each stamp of a source, and the updated clock of the source.
 
     All times are in microseconds. ``offset`` is the measured offset of the batch. A stamp that is
     not newer than the source's earlier stamps gets the earlier offset, and does not change the

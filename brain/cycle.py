@@ -227,7 +227,8 @@ def divide(
 def attend(
     tx: Transaction, job: Job, memo: Memo, settings: Settings, now: datetime
 ) -> tuple[list[ScalePlan], Recommendation | None]:
-    """Follow one job's plan, measure its world, and decide; return the plans that changed.
+    """Follow one job's plan, measure its world, and decide; return the plans that changed, and the
+    decision.
 
     A job that shares its pool is only prepared for the round.
     """

@@ -74,7 +74,7 @@ class NotFound(BrainError):
 
 
 class UnknownJob(NotFound):
-    """No job has this id, and no unfinished job of the project has this name."""
+    """No job has this id, and no job of the project has this name."""
 
 
 class UnknownPlan(NotFound):
@@ -159,8 +159,8 @@ class Unavailable(BrainError):
 
 
 class SchemaTooNew(Unavailable):
-    """The database was written by a newer Brain; run that version, or restore the copy that that
-    version made before it migrated the database.
+    """The database was written by a newer Brain; run the newer version, or restore the copy that it
+    made before it migrated the database.
     """
 
 

@@ -1,5 +1,7 @@
-"""Performs requests that change something, with dry runs, ``If-Match``, and one execution per
-``Idempotency-Key``.
+"""Performs requests that change something.
+
+Requests support dry runs and ``If-Match``. A request with an ``Idempotency-Key`` is performed only
+once.
 """
 
 from collections.abc import Callable

@@ -84,10 +84,11 @@ def create_app(
 ) -> FastAPI:
     """Return the service's app, which uses ``stores``.
 
-    The app calls ``wake`` to start the next tick immediately, and ``measured`` to tell the tick
-    which jobs have new samples. The app shares ``bell``, ``metrics`` and ``condition`` with the
-    tick, and creates those that are None. ``submitters`` becomes the field of this name in
-    ``Health``. ``provider`` receives the spans of requests and of their transactions.
+    The app calls ``wake`` to start the next tick (a turn of each pool) immediately, and
+    ``measured`` to tell the tick which jobs have new samples. The app shares ``bell``, ``metrics``
+    and ``condition`` with the tick, and creates those that are None. ``submitters`` becomes the
+    field of this name in ``Health``. ``provider`` receives the spans of requests and of their
+    transactions.
     """
     metrics, bell, sparklines = metrics or Metrics(), bell or Bell(), Sparklines()
     condition = condition or ServiceCondition(metrics)

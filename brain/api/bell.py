@@ -44,7 +44,7 @@ class Bell:
             wake()
 
     def publish(self) -> None:
-        """Wake the streams, because new frames are ready."""
+        """Wake the event streams, because new frames wait to be sent to their clients."""
         for wake in list(self._following.values()):
             wake()
 
@@ -70,8 +70,8 @@ class Bell:
 
     @contextmanager
     def listening(self, *, samples: bool = False) -> Iterator[asyncio.Event]:
-        """Within the block, each ring sets the event; a ring for new samples sets it only if
-        ``samples`` is True.
+        """Within the block, each ring sets the event that this method yields; a ring for new
+        samples sets it only if ``samples`` is True.
         """
         heard, more = asyncio.Event(), [self._measuring] if samples else []
         with self._heard_by(heard.set, self._listeners, *more):

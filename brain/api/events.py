@@ -61,9 +61,10 @@ class _Held:
 
 
 class Feed:
-    """The newest events and changes of rows and lists, as frames. It may be used from any thread.
+    """The frames that streams send: the newest events, and the newest changes of rows and lists.
 
-    One task reads while there are streams, and all streams use its result.
+    Any thread may use it. One task reads the stores while there are streams, and all streams use
+    its result.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Feed:
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[asyncio.Task[None]]:
-        """Within the block, one task reads for all streams; yield this task."""
+        """Within the block, one task reads the stores for all streams; yield this task."""
         if self._publisher is None or self._publisher.done():
             # Earlier measurements concern none of the present streams.
             self._bell.take_measured()
@@ -256,8 +257,8 @@ class Feed:
 
 
 async def poll(bell: Bell, read: Callable[[], T], done: Callable[[T], bool], wait: float) -> T:
-    """Call ``read`` after each ring until ``done`` accepts the result, ``wait`` seconds have
-    passed, or the service stops; return the last result.
+    """Call ``read`` now and after each ring until ``done`` accepts the result, ``wait`` seconds
+    have passed, or the service stops; return the last result.
     """
     deadline = time.monotonic() + wait
     with bell.listening() as heard:

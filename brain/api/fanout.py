@@ -22,8 +22,8 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """Functions and state with which the callback writes to a stream without waking the stream's
-    task.
+    """Functions and state with which ``Fanout.deliver`` writes to a stream without waking the
+    stream's task.
     """
 
     write: Write
@@ -60,7 +60,7 @@ class Follower:
 
 @dataclass(frozen=True, slots=True)
 class Bunch:
-    """The frames after a position, as one chunk, and the next position."""
+    """The frames after a position of the feed, as one chunk, and the position after them."""
 
     chunk: bytes
     place: Place

@@ -4,8 +4,9 @@
     term   = key ":" value *("," value)    one of the values, ignoring case
            | word                          a part of the name or id, ignoring case
 
-``state:Running,Queued project:vision owner:me digits``. Quotes keep spaces together:
-``owner:"Ada L."``; ``me`` is the principal of the request. An unknown key or state is refused.
+``state:Running,Queued project:vision owner:me digits``. A value with spaces needs
+quotes: ``owner:"Ada L."``. ``me`` is the principal of the request. An unknown key or state is
+refused.
 """
 
 import shlex

@@ -1,9 +1,9 @@
 """Parses telemetry requests, and checks each sample separately.
 
-The module is pure: the clock and the refused jobs are arguments. ``routes/telemetry.py`` commits
-the result, so that a failure of the database never counts as an error in a sample. A batch is one
-JSON object (``brain.wire.encode_batch``), or NDJSON: a first line ``{"v": 1, "sent_at": …}``, then
-one sample per line.
+The module is pure: the time, and the jobs whose samples are refused, are arguments.
+``routes/telemetry.py`` commits the result, so that a failure of the database never counts as an
+error in a sample. A batch is one JSON object (``brain.wire.encode_batch``), or NDJSON: a first line
+``{"v": 1, "sent_at": …}``, then one sample per line.
 """
 
 import zlib

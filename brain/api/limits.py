@@ -283,7 +283,8 @@ class ConnectionTable:
         limit.
 
         The result is None if no limit is reached. At a limit, a new connection replaces the oldest
-        waiting one that is not signed in, because a real client sends its request immediately.
+        connection that waits for its client and has not signed in, because a real client sends its
+        request immediately.
 
         Raises:
             Overloaded: a limit is reached, and no connection can be replaced.

@@ -16,9 +16,9 @@ _ANY = datetime.min.replace(tzinfo=UTC)
 class ListMarks:
     """The state of the lists at the last check; used by one thread at a time.
 
-    No event reports that a node stopped responding, that a round divided a pool again, that the
-    audit log has a new entry, or that a part of the service fails. ``degraded`` returns a sentence
-    for each part that fails.
+    Comparing states finds changes that no event reports: a node stopped responding, a round divided
+    a pool again, the audit log has a new entry, or a part of the service fails. ``degraded``
+    returns a sentence for each part that fails.
     """
 
     def __init__(self, clock: Clock, degraded: Callable[[], Iterable[str]]) -> None:
@@ -27,7 +27,9 @@ class ListMarks:
         self._seen: dict[str, object] = {}
 
     def forget(self) -> None:
-        """Forget the state of the lists, because new clients read the lists first."""
+        """Forget the state of the lists; new clients read the complete lists before they follow
+        changes.
+        """
         self._seen.clear()
 
     def changes(self, tx: Transaction, *, all: bool) -> bytes:

@@ -116,8 +116,9 @@ class Metrics:
 class ServiceCondition:
     """The degraded parts of the service, one sentence each, and the clock offsets of senders.
 
-    The tick and ingest report here, and so does a request that cannot reach the database. Health,
-    ``/readyz`` and ``/metrics`` read the result. Any thread may use this object.
+    The tick (the loop that runs turns), the receipt of telemetry, and requests that cannot reach
+    the database report here. Health, ``/readyz`` and ``/metrics`` read the result. Any thread may
+    use this object.
     """
 
     def __init__(self, metrics: Metrics) -> None:

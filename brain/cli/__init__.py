@@ -1,6 +1,7 @@
-"""The command line for people. It speaks to Brain over HTTP only, and starts programs by name.
+"""The command line for people. It calls the service over HTTP.
 
-Only ``replay`` reads the database: it needs all records, and changes nothing.
+It starts Brain's other programs as processes. Only ``replay`` reads the database: it needs all
+records, and changes nothing.
 
 Commands are loaded when they are used, so that ``brain --help`` is fast.
 """

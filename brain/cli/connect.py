@@ -1,6 +1,4 @@
-"""Finds the service and a token: from flags, then from the environment, then from the state
-directory.
-"""
+"""Finds the service and a token: in the environment, else in the state directory."""
 
 import getpass
 import json
@@ -68,7 +66,9 @@ def project() -> str:
 
 
 def connect() -> BrainClient:
-    """Return a client for the service at ``url``, in the project of BRAIN_PROJECT."""
+    """Return a client for the service at ``service_url()``, in the project that BRAIN_PROJECT
+    names.
+    """
     return BrainClient(service_url(), token(), project=project())
 
 

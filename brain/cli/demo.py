@@ -1,4 +1,5 @@
-"""``brain demo``: the whole loop on this machine, reported as it happens.
+"""``brain demo``: measures, resizes, verifies and heals a job on this machine, and reports each
+event.
 
 Each stage waits for something that the API reports, and has its own deadline. The exit code is 0
 only if every stage was reached.
@@ -77,7 +78,10 @@ class Story:
         click.echo(f"{time.monotonic() - self.began:6.1f} s  {sentence}")
 
     def allow(self, slow: float) -> None:
-        """Multiply all further time limits by ``slow``, or by ``SLOWEST`` if ``slow`` is larger."""
+        """Multiply all further time limits by ``slow``, but at most by ``SLOWEST``.
+
+        The limits change only if the new factor is clearly larger than the present one.
+        """
         slow = min(slow, SLOWEST)
         if slow > 1.1 * self.slow:
             self.slow = slow

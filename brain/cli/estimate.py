@@ -57,7 +57,8 @@ def _note(row: SizeEstimate) -> str:
 
 
 def columns(currency: str) -> tuple[output.Column[SizeEstimate], ...]:
-    """Return the columns of the table of sizes; ``currency`` is the heading's unit of cost.
+    """Return the columns of the table of sizes; ``currency`` is the unit in the heading of the
+    cost.
 
     A range in a cell is a 90 % interval.
     """
@@ -215,7 +216,7 @@ def estimate(
 
 
 def expect_figures(given: Mapping[str, float | None]) -> None:
-    """Refuse a number that JSON cannot hold.
+    """Refuse options whose numbers are not finite, or not above 0.
 
     Raises:
         BadInput: the message names the option.
@@ -233,7 +234,7 @@ def _prices(given: tuple[str, ...]) -> dict[str, float]:
 
 
 def show(answer: Estimate, form: str) -> None:
-    """Print an answer in the format ``form``."""
+    """Print an estimate in the format ``form``."""
     if form in ("json", "yaml"):
         output.dump(answer, form)
         return

@@ -337,8 +337,8 @@ def plan_text(
 ) -> str:
     """Return the text that shows an active plan, with the commands to approve or reject the plan.
 
-    ``newest`` is the newest decision. Once the plan is answered, this decision says what the plan
-    waits for.
+    ``newest`` is the newest decision. Once a person has approved the plan, this decision says what
+    the plan waits for.
     """
     advice = Recommendation(
         current=plan.current,

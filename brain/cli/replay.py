@@ -74,9 +74,9 @@ def replay(
     brain replay --since 7d --set minimum_gain=1
     brain replay --since 2w --policy fifo
 
-    The command runs on the machine that has the database, and only reads it. Each decision is
-    repeated with the data that Brain had at that time; a difference counts until the next recorded
-    change.
+    The command runs on the machine that has the database, and does not change the database. Each
+    decision is repeated with the data that Brain had at that time. A reported difference covers
+    only the time until the next recorded change.
     """
     now = datetime.now(UTC)
     begin = now - timedelta(seconds=span(since))

@@ -256,8 +256,8 @@ def chosen(given: Sequence[str]) -> dict[str, str]:
 def applications_of(spec: Spec, tables: Path | None, workload: str) -> Mapping[str, Application]:
     """Return the applications that a workload may use.
 
-    They come from the catalogue, from the cluster's document, and from the directory ``tables``
-    that ``workload`` names.
+    They come from the catalogue and from the cluster's document. The directory ``tables`` adds
+    those of its applications that ``workload`` names.
 
     Raises:
         BadInput: the directory or one of its tables cannot be used.
@@ -315,7 +315,9 @@ def write_page(path: Path, text: str) -> None:
 
 
 def styles() -> str:
-    """Return the CSS of the report: the design's tokens and the page's own rules."""
+    """Return the CSS of the report: the dashboard's design tokens (``tokens.css``) and the report's
+    own rules.
+    """
     package = Path(__file__).parents[1]
     shipped = package / "_tokens.css"
     tokens = shipped if shipped.exists() else package.parent / "web/src/styles/tokens.css"

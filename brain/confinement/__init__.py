@@ -68,9 +68,10 @@ def confined(home: Path, place: Path, directory: str, command: Sequence[str]) ->
 
 
 def veiled(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with which to start the command line of ``confined``.
+    """Return the environment in which to start the command line that ``confined`` returns.
 
-    Its command gets ``environment``: each name has a prefix here, which ``unveiled`` removes again.
+    The confined command gets ``environment``. In the result each name has a prefix, which
+    ``unveiled`` removes again.
     """
     return {_VEIL + name: value for name, value in environment.items()}
 

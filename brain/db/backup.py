@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 5.0
 
 
 def backend_of(url: str) -> str:
-    """Return ``sqlite`` or ``postgresql``."""
+    """Return the kind of database that a URL names: ``sqlite`` or ``postgresql``."""
     return database_url(url).get_backend_name()
 
 

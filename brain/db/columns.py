@@ -147,7 +147,7 @@ def _instant_of(microseconds: int | None) -> datetime | None:
 
 
 class AskedRows(FunctionElement[Any]):
-    """The rows of a query about many jobs, which get to the database as one parameter
+    """The rows of a query about many jobs, which are sent to the database as one parameter
     (``asked_rows``).
     """
 

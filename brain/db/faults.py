@@ -1,8 +1,8 @@
 """Translation of a database's failures into messages with remedies.
 
-Only failures that are not bugs are translated; a wrong statement crashes. Agents read these
-messages, too, so addresses and the driver's message go into the error's ``cause``, which no answer
-shows.
+Only failures that are not bugs are translated; the error of a wrong SQL statement stays as it is.
+Agents read these messages, too, so addresses and the driver's message go into the error's
+``cause``, which no answer shows.
 """
 
 import sqlite3

@@ -134,7 +134,7 @@ def config(connection: sa.Connection, migrations: Path | None = None) -> Config:
 def migrations_path() -> Path:
     """Return the directory of the migrations.
 
-    It is inside an installed package, and beside the package in a checkout.
+    It is inside the package if Brain is installed, and beside the package in a checkout.
     """
     package = Path(brain.__file__).parent
     shipped = package / "_migrations"

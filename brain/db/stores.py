@@ -98,7 +98,7 @@ class SqlTransaction:
 
     @property
     def access(self) -> SqlAccess:
-        """Tokens, codes, answers, secrets."""
+        """Tokens, sign-in codes, stored answers to requests, and secret values of jobs."""
         return SqlAccess(self._in_turn())
 
     @property

@@ -1,4 +1,6 @@
-"""The tables. Columns are named like their fields; comments on indexes name their queries."""
+"""The tables. Columns are named like their fields; a comment on an index names the queries that use
+it.
+"""
 
 from collections.abc import Mapping
 

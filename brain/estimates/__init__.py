@@ -2,9 +2,9 @@
 
 usage      use of resources by a running job's replicas, kept after its end
 history    jobs that ran, as input of the models
-asking     document and question -> answer
+asking     the estimate that answers a request
 roles      converts readings of machines into the resources that replicas of a role use
-memory     worlds that ran out of memory, and the time until a leak exhausts it
+memory     worlds that ran out of memory, and the time until a leak fills memory
 leaks      a plan that restarts a job before leaking memory runs out
 proposal   a plan that carries out the advice on resources
 beginning  amounts that a new job begins with

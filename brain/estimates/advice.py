@@ -49,10 +49,10 @@ def advised(
     role: str = WORKER,
     joins: bool = False,
 ) -> ResourceAdvice | None:
-    """Return the advice on each replica of a role; None if no use of it was measured.
+    """Return the advice on each replica of a role; None if the role's use was never measured.
 
-    With ``joins`` a plan changes amounts anyway, so that the advice includes small reductions of
-    memory.
+    Set ``joins`` if a plan changes amounts anyway: the advice then includes small reductions of
+    memory, which alone would not be worth a plan.
     """
     return _advised(tx, job, settings, now, role, largest=_largest(tx, job), joins=joins)
 
@@ -173,7 +173,9 @@ def _not_raised(memory: AmountAdvice | None) -> AmountAdvice | None:
 
 
 def hindsight(amount: AmountAdvice) -> str:
-    """Return a sentence that compares recent advice with the reservation."""
+    """Return a sentence that says how well the reservation sufficed for the measured use, and how
+    well the advised amount would have sufficed.
+    """
     said = []
     if amount.reserved:
         short = _short(amount.reserved_above)

@@ -1,5 +1,5 @@
-"""Answers a request for an estimate: computes the rows for each size from the document and the
-questions.
+"""Answers a request for an estimate: computes the needs of a job at each size from its document and
+the requester's questions.
 """
 
 from collections.abc import Mapping
@@ -51,9 +51,7 @@ def ask(
 
 
 def limited(document: JobDocument, question: EstimateQuestion, now: datetime) -> EstimateQuestion:
-    """Return the question with the document's limits: its deadline or budget applies if the
-    question gives none.
-    """
+    """Return the question; a deadline or budget that it does not give is the document's."""
     budget, deadline = document.budget, document.deadline
     left = None if deadline is None else max(1.0, (deadline - now).total_seconds())
     of_document: dict[str, Any] = {

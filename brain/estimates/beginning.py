@@ -32,9 +32,11 @@ def first_amounts(
     settings: Settings,
     now: datetime,
 ) -> tuple[Resources, str] | None:
-    """Return the amounts of each replica that earlier runs needed, with the reason. None if the
-    document names amounts, if a person approves changes, or if no such run was measured for long
-    enough.
+    """Return the amounts that each replica needed in earlier runs, with the reason.
+
+    None if the document names amounts, roles or groups, if the job shares its pool or a person
+    approves its changes, if no earlier run was measured for long enough, or if the amounts do not
+    fit the pool.
 
     A run whose memory leaked does not show how much memory its script needs. If all runs leaked,
     memory is not limited, because a limit could end a run that would finish in spite of the leak.

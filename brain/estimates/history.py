@@ -92,7 +92,9 @@ def _steps(tx: Transaction, job: Job) -> float | None:
 def rooms(
     tx: Transaction, document: JobDocument, pool: PoolName, now: datetime
 ) -> list[PoolCapacity]:
-    """Return the kinds of accelerators of a pool that the document allows, by name."""
+    """Return how many replicas of the job fit a pool, for each kind of accelerator that the
+    document allows, by name.
+    """
     wanted = document.accelerator
     kinds = sorted({node.accelerator for node in tx.nodes.of(pool) if node.schedulable})
     found = []

@@ -33,12 +33,13 @@ _SAVES = timedelta(hours=1)
 def restart(
     tx: Transaction, job: Job, situation: Situation, *, settings: Settings, now: datetime
 ) -> list[JobId]:
-    """Store a plan that restarts a job whose memory leaks, if the restart pays and no guard
-    applies.
+    """Store a plan that restarts a job whose memory leaks, if the restart pays and no guard forbids
+    it.
 
     Another proposal that waits for approval is withdrawn, because the restart is more urgent. Only
-    worlds of Brain's agents can end at a safe point; a member without an address has no such agent.
-    Returns the jobs whose plans changed; empty if there is no restart.
+    worlds of Brain's agents can end at a safe point. So a world with a member that has no address,
+    and thus no such agent, is not restarted. Returns the jobs whose plans changed; empty if there
+    is no restart.
     """
     world = tx.worlds.latest(job.id)
     # Advice takes twenty times as long as this look, and nearly no job leaks.

@@ -59,8 +59,10 @@ class Part:
 
     @property
     def memory_bytes(self) -> float:
-        """Return the memory of control groups if known, because resident sets count shared pages
-        repeatedly.
+        """Return the memory that one replica uses.
+
+        It comes from the replica's own reading, or from its control group. If neither is known, it
+        is an equal part of the sum of resident sets, which counts shared pages repeatedly.
         """
         if self.own is not None:
             return float(self.own.memory_bytes)
@@ -69,7 +71,7 @@ class Part:
 
     @property
     def alone(self) -> bool:
-        """Return True if the reading is about this replica only, as that of a pod is."""
+        """Return True if the reading covers only this replica; a pod's reading does."""
         return self.own is not None and len(self.reading.replica_readings) == 1
 
     @property
@@ -136,7 +138,7 @@ def late(readings: Sequence[HostSample]) -> Iterator[Refusal]:
 
 
 def restarts(readings: Sequence[HostSample]) -> Iterator[Refusal]:
-    """Yield a refusal for each reading in which the collector set a restarted counter to 0."""
+    """Yield a refusal for each reading with a counter that restarted at 0; its rate is unknown."""
     for reading in readings:
         for why in reading.unavailable:
             if why.endswith(BEGAN_ANEW):
@@ -227,7 +229,7 @@ def _throttled(parts: Sequence[Part]) -> float:
 
 
 def with_growth(use: RoleUse, parts: Sequence[Part], steps: int) -> RoleUse:
-    """Return the use of servers; the memory of the fullest server is the memory expected after
+    """Return the use of servers with one more reading of the fullest server's memory, made after
     ``steps`` more steps.
     """
     if steps <= 0:

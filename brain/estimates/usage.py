@@ -187,8 +187,8 @@ def inherited(tx: Transaction, job: Job) -> Used:
 
 
 def with_kills(used: Used, size: Allocation, worlds: Sequence[World]) -> Used:
-    """Return ``used`` with one more ``MemoryKill`` for each world that ran out of memory, in the
-    role that failed first.
+    """Return ``used`` with more records of ``MemoryKill``: one for each new world that ran out of
+    memory, in the role that failed first.
     """
     for role, amounts in size.amounts.items():
         known = used.role(role) or RoleUse(role=role)
@@ -255,8 +255,8 @@ def uses_of(tx: Transaction, job: Job) -> tuple[WorldUse, ...]:
 
 
 def used_of(tx: Transaction, job: Job) -> Used:
-    """Return the use of a job; for a job that has ended, the use up to the end of its
-    last world.
+    """Return the use of a job; if the job has ended, a last world that ran out of memory counts,
+    too.
     """
     used = used_by(tx.fits.get(job.id, KIND))
     return with_kills(used, _size(tx, job), tx.worlds.of(job.id)) if job.finished else used

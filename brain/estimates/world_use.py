@@ -13,7 +13,9 @@ _LONGEST_GAP = 60
 
 
 def with_parts(use: WorldUse, parts: Sequence[Part]) -> WorldUse:
-    """Return the resource use of a world after more readings of its workers, at least one."""
+    """Return the resource use of a world with more readings of its workers; ``parts`` must not be
+    empty.
+    """
     seen = [part.reading for part in parts]
     use = _with_memory(_with_cpu(use, parts), parts)
     return _with_stalls(_with_devices(_with_network(use, seen), seen), seen)

@@ -34,8 +34,8 @@ MeanKey = tuple[JobId, str, datetime]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The counts and the clock of one source, which detect gaps even after its samples were
-    retired.
+    """The counts and the clock of one source, with which gaps are detected even after its samples
+    were deleted.
     """
 
     highest: int = -1

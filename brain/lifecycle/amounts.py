@@ -89,13 +89,13 @@ def recent_use(tx: Transaction, job: Job, now: datetime, role: str = WORKER) -> 
 def fell_short(
     tx: Transaction, job: Job, plan: ScalePlan, sight: ThroughputObserved, settings: Settings
 ) -> tuple[str, Point | Undetermined]:
-    """Return a phrase about the plan's amounts that are too small, and the throughput.
+    """Return a phrase about those amounts of a plan that are too small; return also the throughput.
 
     The phrase is empty if the amounts suffice. The throughput is measured from the time when the
-    plan was applied, because a plan of amounts forms no world. The result is Undetermined until use
-    and throughput were measured for long enough, unless a world ran out of memory. A plan that
-    lowers amounts is not undone because of memory that it kept or raised: undoing it would only
-    delay the next raise.
+    plan was applied, because a plan of amounts forms no world. It is ``Undetermined`` until use and
+    throughput were measured for long enough, and if a world ran out of memory. A plan that lowers
+    amounts is not undone because of memory that it kept or raised: undoing it would only delay the
+    next raise.
     """
     applied = plan.updated_at
     if out := ran_out(tx, plan):
@@ -134,8 +134,8 @@ def ran_out(tx: Transaction, plan: ScalePlan) -> str:
 def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:
     """Return a phrase about the amounts in ``reserved`` that are too small; empty if all suffice.
 
-    Memory is too small if the use after the plan nearly fills it; CPU, if a quota throttles a
-    replica more often than before the plan.
+    Memory is too small if the use after the plan nearly fills it. CPU is too small if a quota
+    throttles a replica more often than before the plan.
     """
     said = []
     used, most = after.memory_bytes, reserved.memory_bytes
@@ -170,7 +170,7 @@ def overused(tx: Transaction, plan: ScalePlan, now: datetime) -> str | None:
     """Return the reason why a plan may not lower memory any more, because a replica now uses too
     much.
 
-    None if no memory that the plan lowers is too small.
+    None if every amount of memory that the plan lowers still suffices for the present use.
     """
     job = tx.jobs.get(plan.job)
     for role, amounts in plan.target.amounts.items():

@@ -16,7 +16,10 @@ from brain.typeset import duration, plan_change
 
 
 def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime) -> ScalePlan:
-    """Mark a plan as applied once its target is met; abandon the plan if replicas refuse it."""
+    """Mark a plan as applied once its target is met; abandon a plan that cannot be carried out.
+
+    Such a plan is refused by replicas, comes too late, or does not get its nodes in time.
+    """
     plan = settle(tx, plan, settings=settings, now=now)
     why = refused(tx, plan, now) or overdue(plan, settings, now) or overtaken(tx, plan)
     if plan.state is PlanState.APPLYING and not why and shut_out(tx, plan, settings, now):
@@ -35,11 +38,12 @@ def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime
 
 
 def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
-    """Return the reason to abandon a plan: no scaler carries out its amounts, or its restart is too
-    late.
+    """Return the reason to abandon a plan: its amounts were not applied in time, or its restart
+    would come too late.
 
-    The result is empty if there is no such reason. Advice on amounts needs no restart and so does
-    not wait for a safe point. While the advice is active, Brain decides nothing else about the job.
+    The result is empty if there is no such reason. Advice on amounts has a time limit, because
+    Brain decides nothing else about the job while the advice is active. It need not wait for a safe
+    point, because it needs no restart.
     """
     if plan.kind is PlanKind.RESTART and now >= plan.expires_at:
         return "no safe point came before the time at which memory was predicted to run out"
@@ -52,7 +56,7 @@ def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
 def shut_out(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) -> bool:
     """Return True if a plan that only moves replicas did not get its nodes in time.
 
-    Replicas that already run on their nodes may wait for a safe point without a time limit.
+    If its replicas run on these nodes, the plan may wait for a safe point without a time limit.
     """
     late = (now - plan.updated_at).total_seconds() >= settings.verify_seconds
     waits = plan.state is PlanState.APPLYING and plan.only_moves and late
@@ -77,11 +81,11 @@ def _give_up(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> Scale
 
 
 def lapse(tx: Transaction, plan: ScalePlan, *, now: datetime, room: Room) -> None:
-    """End an approved plan that could not begin in time, if only the policy approved it.
+    """End an approved plan that could not begin in time, if no person approved it.
 
-    This applies to plans of amounts, both advice and rollbacks. A plan for a restart ends even if a
-    person approved it. After such a delay, the measurements behind the plan are old, and while the
-    plan waits, Brain decides nothing else about the job.
+    A rollback ends only if it changes amounts in place. A plan for a restart ends even if a person
+    approved it. After such a delay, the measurements behind the plan are old, and while the plan
+    waits, Brain decides nothing else about the job.
     """
     lapses = (AUTO, ROLLBACK) if plan.in_place else (AUTO,)
     by_policy = plan.approval is not None and plan.approval.by in lapses

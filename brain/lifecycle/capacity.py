@@ -168,13 +168,11 @@ class Ledger:
                 self._take(node, each, -replicas)
 
     def room(self, job: Job) -> int:
-        """Return how many replicas of ``job`` the pool has room for, including the present ones."""
+        """Return how many replicas of ``job``, present ones included, fit the pool."""
         return sum(self.rooms(job).values())
 
     def rooms(self, job: Job) -> Mapping[NodeName, int]:
-        """Return how many replicas of ``job`` each node has room for, including the present
-        ones.
-        """
+        """Return how many replicas of ``job``, present ones included, fit each node."""
         if job.document.groups:
             return self._rooms_of_groups(job)
         wants, each = job.document.accelerator, _amount(job.resources)
@@ -307,12 +305,15 @@ def _live(tx: Transaction, job: JobId) -> Counter[NodeName]:
 
 
 def room(tx: Transaction, job: Job) -> int:
-    """Return how many replicas of ``job`` its pool has room for, including the present ones."""
+    """Return how many replicas of ``job``, present ones included, fit its pool."""
     return room_beside_others(tx, job)(tx, job)
 
 
 def room_beside_others(tx: Transaction, job: Job) -> Room:
-    """Return ``room`` for this job alone, with any amounts; it reads the other jobs only once."""
+    """Return a function like ``room`` for this job alone, which accepts the job with any amounts.
+
+    The other jobs of the pool are read only once, when the function is made.
+    """
     jobs = [other for other in tx.jobs.unfinished(job.pool) if other.id != job.id]
     plans, live = tx.plans.since_reached(job.pool), tx.worlds.live(job.pool)
     tx.fits.read_ahead([other.id for other in jobs if other.id not in plans], FIRST_NODES)
@@ -366,7 +367,7 @@ def fits(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -> b
 
 
 def largest(tx: Transaction, job: Job) -> int | None:
-    """Return how many replicas fit the empty pool; None if no node has registered yet."""
+    """Return how many replicas of ``job`` fit the empty pool; None if no node has registered."""
     nodes = tx.nodes.of(job.pool)
     return Ledger(nodes, ()).room(job) if nodes else None
 

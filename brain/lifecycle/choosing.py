@@ -8,7 +8,7 @@ from brain.types.recommendation import Recommendation
 
 
 def choose(tx: Transaction, situation: Situation, room: Room) -> tuple[Situation, Recommendation]:
-    """Return the optimizer's choice, and the situation without the choices that do not fit."""
+    """Return the situation without the sizes that do not fit, and the optimizer's choice in it."""
     job, decision = situation.job, recommend(situation)
     while not fits(tx, job, decision.target, room=room):
         situation = situation.with_lower_raises()

@@ -1,4 +1,6 @@
-"""Estimates, from telemetry, of the cost of a change whose coordinator died before it reported."""
+"""Estimates, from telemetry, of the costs of a change that a coordinator could not report before it
+died.
+"""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -113,8 +113,8 @@ def standing(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
     """Return the present generation and target: the highest generation whose target a world has
     met.
 
-    Generation 0 is the submitted document. The amounts of a replica are those stored with the job
-    by ``settle``, unless the plan changed them.
+    Generation 0 is the submitted document. The target's ``resources`` are those stored with the
+    job, where ``settle`` puts the amounts of a plan that changed them.
     """
     met = max((plan for plan in plans if reached(plan)), key=_generation, default=None)
     if met is None:

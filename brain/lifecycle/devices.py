@@ -30,8 +30,10 @@ def device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> floa
 
 
 def sharded_memory(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> ShardedMemory | None:
-    """Return the measured device memory by size, for a job whose workers divide state; None for
-    other jobs, or without readings.
+    """Return the measured device memory by size for a job whose workers divide the training state
+    among them.
+
+    None for other jobs, and if there are no readings.
     """
     read = [(use.replicas, use.device_bytes, use.device_total_bytes) for use in uses]
     known = [(size, used, total) for size, used, total in read if used and total]

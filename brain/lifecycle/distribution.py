@@ -104,8 +104,8 @@ def revert(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Undo Brain's own growth if the replicas turned out to be copies; return the plan that is
-    undone.
+    """Undo Brain's own growth, because the replicas turned out to be copies; return the plan that
+    is undone.
 
     A size that a person requested is not undone, because no verdict undoes such a size.
     """

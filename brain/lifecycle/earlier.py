@@ -35,11 +35,11 @@ def hear(tx: Transaction, job: Job, now: datetime) -> None:
 def compared(
     tx: Transaction, pool: PoolName, bugs: list[Exception]
 ) -> dict[JobId, Mapping[str, float]]:
-    """Return the log step times of one configuration on each kind of accelerator.
+    """Return, by job, the log step times of one configuration on each kind of accelerator.
 
-    The result has the newest jobs of a pool that ran on several kinds of accelerator, the oldest of
-    them first. If a bug appears for a job, the job is left out, and ``bugs`` gets the exception
-    with a note that names the job.
+    The jobs are the newest ones of a pool that ran on several kinds of accelerator; the oldest of
+    these comes first. If a bug appears for a job, the job is left out, and ``bugs`` gets the
+    exception with a note that names the job.
     """
     jobs = [
         job

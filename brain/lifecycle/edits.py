@@ -63,10 +63,11 @@ def edit(
     runs, all fields change immediately; ``gpus`` can change only then.
 
     Raises:
-        BadInput: nothing was asked for, an amount is absurd, no node has as much, a replica uses
-            more now, replicas hold their accelerators, the script takes no such batch, or the size
-            is beyond the bounds or the resource limits.
-        Conflict: the job ended, nothing would change, or it does not fit now.
+        BadInput: the request is empty; an amount is absurd, larger than every node's capacity, or
+            less than a replica uses now; ``gpus`` would change while replicas run; the script does
+            not ask for its batch or may not have this one; or the size is beyond the bounds or the
+            resource limits.
+        Conflict: the job ended, nothing would change, or the size does not fit the pool now.
     """
     expect_unfinished(job)
     plans = tx.plans.of(job.id)

@@ -88,7 +88,8 @@ def queue(
     """Queue a new job whose document was checked.
 
     Raises:
-        BadInput, NameTaken: as in ``submit``.
+        BadInput: not even the job's first size fits the empty pool.
+        NameTaken: an unfinished job of the same project has this name.
     """
     job = Job(
         id=job_id,
@@ -177,7 +178,7 @@ def preempt(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
 
 
 def requeue(tx: Transaction, job: Job, now: datetime) -> bool:
-    """Queue a job again that was stopped for another job; return False for any other job."""
+    """Queue a job again if it was stopped for another job; return False if it was not."""
     if job.state is not JobState.SUSPENDED or job.intent is not Intent.SUSPEND:
         return False
     noted = tx.fits.get(job.id, PREEMPTED)
@@ -356,7 +357,9 @@ def _standing(job: Job) -> str:
 
 
 def without_secrets(document: JobDocument) -> JobDocument:
-    """Return the document with the names of its environment only, and references to secrets."""
+    """Return the document without the values of its environment; names and references to secrets
+    stay.
+    """
     names = {
         name: value if isinstance(value, Secret) else ""
         for name, value in document.environment.items()

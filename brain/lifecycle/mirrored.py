@@ -1,4 +1,4 @@
-"""Copies of jobs that are objects of a cluster, as its scaler reports them."""
+"""Copies of job objects in a cluster, which the cluster's scaler reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +33,9 @@ def mirror(
     job does not change.
 
     Raises:
-        ImpossibleBounds, BadInput, NameTaken: as in ``jobs.submit``.
+        ImpossibleBounds: no size satisfies the document's bounds.
+        BadInput: the job can never run, or a field of the document cannot be used.
+        NameTaken: an unfinished job of the same project has this name.
     """
     try:
         known = tx.jobs.get(job_id)

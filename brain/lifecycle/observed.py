@@ -60,7 +60,9 @@ class ThroughputObserved:
 
     @property
     def noise(self) -> NoiseScale | Undetermined:
-        """Return the gradient noise scale; if there is no scale, the probe's reason."""
+        """Return the gradient noise scale; if it is unknown, return the reason, from the probe if
+        it gave one.
+        """
         try:
             return self.gradients.scale
         except Undetermined as unsettled:
@@ -70,15 +72,15 @@ class ThroughputObserved:
 
     @property
     def sharded(self) -> bool:
-        """Return True if the probe saw that workers divide state among them."""
+        """Return True if the probe saw that workers divide the training state among them."""
         return self.sharded_bytes is not None or any(
             (one.gns_unavailable or "").startswith(SHARDED) for one in self.samples
         )
 
     @property
     def sharded_bytes(self) -> int | None:
-        """Return the bytes of the largest part of divided state that a worker holds; 0 if unknown,
-        None if nothing is divided.
+        """Return the bytes of the largest part of the divided training state that a worker holds; 0
+        if unknown, None if no state is divided.
         """
         parts = {one.place.rank: one.sharded_bytes for one in self.samples}
         known = [part for part in parts.values() if part is not None]
@@ -107,7 +109,7 @@ class ThroughputObserved:
         """Return the throughput that the model predicts at a size.
 
         Raises:
-            Undetermined: nothing was measured yet, or the size is beyond what can be known.
+            Undetermined: too little was measured, or the model cannot predict this size.
         """
         if isinstance(self.present, Undetermined):
             raise self.present

@@ -1,8 +1,8 @@
 """Transitions of plans: proposal, approval, start, application, verdict, undoing.
 
-Every function takes the plan that was read and returns the plan that was stored. If a plan is
-abandoned after it has begun, a plan of kind RESTORE with the present target follows, so generations
-only increase.
+A function that changes a plan takes the plan that was read and returns the plan that was stored. If
+a plan is abandoned after it has begun, a plan of kind RESTORE with the present target follows. So
+the job returns to this target with a new generation, and generations only increase.
 """
 
 from dataclasses import replace
@@ -101,8 +101,8 @@ def proceed(
     now: datetime,
     room: Room = room,
 ) -> ScalePlan:
-    """Approve a proposal and begin it, if the policy and the plans on which the proposal depends
-    allow this.
+    """Approve a proposal and begin it, if the policy allows this, and the plans that free resources
+    for it are approved.
     """
     if not may_act(job, settings) or unapproved(tx, plan):
         return plan
@@ -173,8 +173,8 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
 def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -> str | None:
     """Return the obstacle that keeps an approved plan from beginning; None if there is none.
 
-    A RESTORE has no new size, so neither a freeze nor the job's state stops it, unless the job has
-    ended.
+    A plan of kind RESTORE has no new size, so neither a freeze nor the job's state stops it, unless
+    the job has ended.
     """
     if job.finished:
         return f"the job is {job.state}"
@@ -207,7 +207,8 @@ def fail(
     """Mark a plan as failed, and restore the present target if the plan had begun; return the
     failed plan.
 
-    A RESTORE that cannot continue stays active, because there is no other target to restore.
+    A plan of kind RESTORE that cannot continue stays active, because there is no other target to
+    restore.
     """
     begun = plan.state is PlanState.APPLYING
     if begun and plan.kind is PlanKind.RESTORE:

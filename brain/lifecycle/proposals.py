@@ -19,7 +19,7 @@ def outdated(plan: ScalePlan | None, measured: Prediction | None, settings: Sett
     """Return True if a proposal of Brain is based on a measurement that no longer holds.
 
     A measurement no longer holds if its interval and the present interval do not overlap, and the
-    two rates differ by more than half of ``minimum_gain``.
+    measured and the present throughput differ by more than half of ``minimum_gain``.
     """
     if plan is None or not waits_for_approval(plan):
         return False
@@ -68,7 +68,7 @@ def withdraw(
 
 
 def waits_for_approval(plan: ScalePlan | None) -> bool:
-    """Return True if a plan is Brain's own advice and waits for an answer."""
+    """Return True if a plan is Brain's own advice and waits for a person's decision."""
     return plan is not None and plan.state is PlanState.PROPOSED and plan.kind is PlanKind.RESIZE
 
 

@@ -1,7 +1,7 @@
 """Requests of people and programs about plans: request a size, approve, reject, roll back.
 
-A request for a size needs no other approval. Every function takes the plan that was read and the
-version that the requester saw, and returns the plan that was stored.
+A request for a size needs no other approval. A function that changes a plan takes the plan that was
+read and the version that the requester saw. Each request returns the plan that was stored.
 """
 
 from dataclasses import replace
@@ -46,9 +46,9 @@ def request(
     """Store a request of a person or program for a size, reduced to the size that fits now, and
     begin the plan if possible.
 
-    A request needs no other approval. It supersedes an active plan. If a change is in progress, it
-    is superseded only by a plan that can begin immediately. A size outside the job's bounds is
-    refused, or clamped to the bounds if ``beyond`` is set.
+    A request needs no other approval. The new plan supersedes an active plan. A plan that is being
+    applied is superseded only if the new plan can begin immediately. A size outside the job's
+    bounds is refused, or clamped to the bounds if ``beyond`` is set.
 
     Raises:
         BadInput: the request is for no replicas, or for a size beyond the bounds.
@@ -95,10 +95,10 @@ def request(
 def clamp(
     tx: Transaction, job: Job, ahead: Allocation, replicas: int, *, room: Room = room
 ) -> tuple[int, str]:
-    """Return the largest possible size up to ``replicas``, and the reason if it is smaller.
+    """Return the possible size nearest to a request for ``replicas``, and the reason if it differs.
 
-    If that size is smaller than ``replicas``, the second value is the reason. The size has the
-    roles and amounts of ``ahead``.
+    It is the largest possible size up to ``replicas`` or, without one, the smallest. Replicas have
+    the roles and amounts of ``ahead``, the target that the job is heading for.
 
     Raises:
         BadInput: ``replicas`` is less than 1.

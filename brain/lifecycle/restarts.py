@@ -66,10 +66,10 @@ def overtaken(tx: Transaction, plan: ScalePlan) -> str:
 def unfreed(
     tx: Transaction, plan: ScalePlan, sight: ThroughputObserved
 ) -> tuple[str, Point | Undetermined]:
-    """Return a phrase about the memory that a restart did not free, and the throughput.
+    """Return a phrase about memory that a restart did not free; return also the throughput.
 
-    The phrase is empty if the restart freed enough memory. The result is Undetermined until memory
-    was read often enough.
+    The phrase is empty if the restart freed enough memory. The throughput is ``Undetermined`` until
+    memory was read often enough.
     """
     world, applied = sight.world, plan.updated_at
     if world is None or world.epoch != plan.outcome.epoch:

@@ -36,8 +36,9 @@ def kept(
 
     A growth has this second condition because the band of an unmeasured size is wide, and may
     contain throughputs below the present one. Plans of amounts and restarts promise the throughput
-    that was measured before the plan. Such a promise is kept if the promised and the measured band
-    overlap, or if the two rates differ by at most half of ``minimum_gain``.
+    that was measured before the plan. Such a promise is kept if the measured band reaches the
+    promised band, or reaches a throughput that is below the promised one by at most half of
+    ``minimum_gain``.
     """
     if plan.in_place or plan.kind is PlanKind.RESTART:
         # Both promise what was measured before them, whose band is narrow.

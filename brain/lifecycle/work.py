@@ -77,8 +77,8 @@ def steps_made(
 
 
 def gain_of(point: Point, first: float | None) -> float:
-    """Return how many steps of the first batch size one step of a point replaces; 1 if the batch
-    size is fixed.
+    """Return how many steps of the first batch size one step of the batch size of ``point``
+    replaces; 1 if the batch size is fixed.
     """
     if first is None or point.examples_per_step is None:
         return 1.0
@@ -119,7 +119,7 @@ def still_to_come(
     If no earlier run tested a declaration of this script, the result is the shorter of two times:
     one that follows from the declaration, and one from earlier runs (or else from the job's age).
     In a shared pool the declaration is used instead of the job's age, because a job that declares
-    too much only waits behind others.
+    too much work harms only itself: it waits longer behind other jobs.
     """
     by_age = remaining(done=0, declared=None, work_per_second=0, elapsed_seconds=elapsed)
     said, present = promised_work(job, past), sight.present
@@ -175,8 +175,10 @@ def still_to_come(
 
 
 def whole(job: Job, like: Point, past: Sequence[Finished]) -> float | None:
-    """Return the work of a job that has not begun, in examples of its first batch size if Brain
-    chooses other sizes; None if unknown.
+    """Return the work of a job that has not begun, in examples; None if unknown.
+
+    If Brain chooses the job's batch sizes, the examples are counted at the first batch size. If the
+    batch size is unknown, the result is in steps.
 
     Args:
         job: The job.

@@ -53,9 +53,10 @@ def standardised(predicted: Prediction, measured: float) -> float:
 
 
 def scores(outcomes: Iterable[tuple[Prediction, float]]) -> list[float]:
-    """Return the error of each outcome in standard deviations, as ``standardised`` computes it.
+    """Return ln(measured / predicted throughput) of each outcome, in standard deviations of its
+    predicted band.
 
-    The standard deviation is at least the scatter between worlds of equal configuration.
+    Each standard deviation is at least the scatter between worlds of equal configuration.
     """
     found = []
     for predicted, measured in outcomes:
@@ -80,10 +81,11 @@ def surprised(outcomes: Iterable[tuple[Prediction, float]]) -> bool:
 
 
 def widening(scores: Sequence[float]) -> float:
-    """Return the factor on deviations: the root mean square of standardised one-step-ahead errors.
+    """Return the factor by which a job's deviations are widened: the root mean square of
+    ``scores``, the errors of its forecasts in standard deviations.
 
-    The factor is at least 1 and begins with four errors of 1, because two surprises prove little.
-    Applications differ (models.md section 2.4), so each job has its own factor.
+    The factor is at least 1. Four errors of 1 are added to ``scores``, because a few surprises
+    prove little. Applications differ (models.md section 2.4), so each job has its own factor.
 
     >>> widening([]), round(widening([3.0, -3.0, 3.0, -3.0]), 2)
     (1.0, 2.24)

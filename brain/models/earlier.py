@@ -58,7 +58,9 @@ class NoiseSeen(NamedTuple):
 
 
 class NoisePowers(NamedTuple):
-    """The powers, from 0 to 1, with which the gradient noise scale grows."""
+    """Powers, from 0 to 1, of the work done and of the batch size, with which the gradient noise
+    scale grows.
+    """
 
     work: float
     batch: float
@@ -257,8 +259,9 @@ def noise_at(runs: Sequence[EarlierRun], done: float, batch: float | None) -> fl
     """Return the gradient noise that earlier runs had after the same work, converted to ``batch``.
 
     The noise is interpolated in logarithms between the points of a run, and averaged over the runs
-    that did that much work. None if no run did so, because noise grows as a job trains. Before the
-    first measurement of a run, its noise was smaller by a power of the work.
+    that did that much work. None if no run did that much work: noise grows as a job trains, so less
+    work does not show it. Before the first measurement of a run, its noise was smaller by a power
+    of the work.
     """
     paths = [np.array(run.noises).T for run in runs if run.noises and run.noises[-1].work >= done]
     if not paths:
@@ -287,9 +290,7 @@ def outdated(points: Sequence[Point], first: float | None) -> bool:
 
 
 def outgrew(points: Sequence[Point], then: Sequence[Point], first: float | None) -> bool:
-    """Return True if a job has done more than twice the work that it had done by the end of
-    ``then``.
-    """
+    """Return True if a job did more than twice the work that it had done in the points ``then``."""
     return work_done(points, first) > _OUTDATED * work_done(then, first)
 
 

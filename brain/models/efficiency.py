@@ -274,6 +274,8 @@ def gain(batch: float, *, first_batch: float, noise: float | NoiseByBatch | None
 
         r = (B / M0) E(B)        (Johnson et al., *AdaScale SGD*, 2020, with E of Pollux)
 
+    for the batch ``B`` and the first batch ``M0``.
+
     >>> gain(128.0, first_batch=32, noise=32.0)
     1.6
     """
@@ -289,6 +291,8 @@ def efficiency(
     """Return the value of an example in ``batch``, in examples of ``first_batch``.
 
         E(M) = (phi + M0) / (phi + M)        (Pollux, equation 7)
+
+    for the batch ``M``, the first batch ``M0`` and the noise scale ``phi``.
 
     The value is 1 if the noise scale is None (unknown); the batch size must then not change. The
     scale is clipped to ``SMALLEST`` to ``LARGEST`` times the first batch.

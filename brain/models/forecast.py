@@ -22,8 +22,10 @@ def foretell(
     terms: SpeedTerms | None = None,
     runs: Sequence[EarlierRun] = (),
 ) -> Prediction | None:
-    """Predict the throughput of ``point`` from ``earlier`` worlds, with a band that is not widened
-    yet.
+    """Predict the throughput of ``point`` from ``earlier`` worlds.
+
+    The band is not yet widened by the errors of the job's earlier forecasts. None if the earlier
+    worlds do not suffice.
     """
     known = [replace(one, foretold=None) for one in earlier]
     if not known:

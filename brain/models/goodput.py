@@ -74,6 +74,8 @@ def goodput(
     """Return the goodput of each configuration.
 
     goodput = N m a / T(n, N, m, a) * E(N m a)        (Pollux, equation 6)
+
+    for ``N`` replicas on ``n`` nodes, local batch ``m``, ``a`` micro-batches, and step time ``T``.
     """
     if not configurations:
         return []
@@ -115,7 +117,7 @@ def curve(
 ) -> list[Goodput | None]:
     """Return the goodput of each size (nodes, replicas) with its best batch size.
 
-    None if no batch size is allowed.
+    The goodput is None at a size where no batch size is allowed.
 
     All sizes are predicted in one call, because an allocator needs dozens of sizes for every job.
     """
@@ -147,8 +149,8 @@ def chosen(
 ) -> list[Configuration]:
     """Return the configuration with the most goodput at each size (nodes, replicas).
 
-    If no batch size is allowed, use the first batch size, even if it is too small for whole
-    examples.
+    If no batch size is allowed at a size, its configuration has the first batch size, rounded up to
+    whole examples for each replica.
     """
     return [
         Configuration(

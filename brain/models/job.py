@@ -7,7 +7,7 @@ arguments, so a restarted Brain makes the same decisions. Its results are cached
     fit(present, earlier, terms=terms_of(document)) -> JobModel
         .predict(4)                       Prediction, or Undetermined with what to measure first
         .predict(4, nodes=2, accelerator="A100")
-        .curve([Size(replicas=2), …])     the same for many sizes in one call, refusals as values
+        .curve([Size(replicas=2), …])     the same for many sizes; returns Undetermined too
         .goodput(Size(…))                 useful examples per second, with their batch
         .trial(Size(…))                   the most informative free trial for a size
         .report, .basis, .calibration     evidence, and the outcome of earlier promises
@@ -181,8 +181,8 @@ class JobModel:
         """Return the useful examples per second at a size with its best batch size, in examples of
         the first batch size.
 
-        The batch size is at most ``most_examples``. If that is None, or the noise scale is unknown,
-        it is the first batch size.
+        The batch size is at most ``most_examples``. If ``most_examples`` is None, or the noise
+        scale is unknown, the batch size is the first one.
 
         Raises:
             Undetermined: ``predict`` would raise it, no batch size was seen, or no allowed batch

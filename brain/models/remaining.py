@@ -85,7 +85,8 @@ class DeclaredWork:
 def declared(
     steps: int | None, epochs: int | None, past: Sequence[Finished]
 ) -> DeclaredWork | None:
-    """Return declared steps or epochs as work; None if neither is declared or convertible.
+    """Return declared steps or epochs as work; None if neither is declared, or if no earlier run
+    shows the length of a declared epoch.
 
     An epoch is as long as the epochs of earlier runs. An epoch is counted in examples if the batch
     size of all runs is known, otherwise in steps. The first run only shows the length of an epoch,

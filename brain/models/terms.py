@@ -77,9 +77,10 @@ def batching(points: Sequence[Point], declared: float | None) -> Batching:
 
     With only one measured number of workers, the rule depends on whether a batch size is declared.
 
-    The rule that fits better is chosen, because scripts round up to whole examples: 64 examples
-    over three workers in two micro-batches become 66, over ten workers 70. If the batch size is
-    unknown, the rate is in steps, which measure progress only if the global batch size is fixed.
+    No rule fits exactly, because scripts round up to whole examples: 64 examples over three workers
+    in two micro-batches become 66, over ten workers 70. So the rule that fits better is chosen. If
+    the batch size is unknown, the rate is in steps, which measure progress only if the global batch
+    size is fixed.
     """
     if any(point.examples_per_step is None for point in points):
         return Batching.GLOBAL

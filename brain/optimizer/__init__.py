@@ -1,5 +1,6 @@
-"""Policies that choose a size from a model, with reasons. They are pure; each wrapper has one
-concern.
+"""Policies that choose a size from a model, with reasons. They are pure.
+
+A policy that wraps another one adds one concern.
 """
 
 from brain.optimizer.explain import recommend

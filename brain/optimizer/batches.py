@@ -123,7 +123,9 @@ def _reason(model: JobModel, wish: BatchWish, won: float) -> str:
 
 
 def brought(wish: BatchWish, replicas: int) -> str:
-    """Return a phrase about the batch size that another job size includes."""
+    """Return a phrase about the batch size that comes with ``replicas``, and about its learning
+    rate.
+    """
     size = f"{wish.global_size} examples a step with {count(replicas, 'replica')}"
     return (
         f"{size}; the script multiplies the learning rate of its first batch by "

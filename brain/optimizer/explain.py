@@ -28,7 +28,7 @@ def recommend(
 ) -> Recommendation:
     """Let ``policy`` decide about one job, and explain the decision.
 
-    ``at`` is the size together with its nodes, if the nodes were chosen.
+    Callers that have also chosen the nodes give the size with these nodes as ``at``.
     """
     choice = policy.choose(situation)
     promised = _promise(situation, choice.replicas)

@@ -106,7 +106,7 @@ def under_way(situation: Situation) -> Hold | None:
 
 
 def undistributed(situation: Situation) -> Hold | None:
-    """Return a hold if the replicas are independent copies of a program, with the same files."""
+    """Return a hold if the replicas are independent copies of a program that use the same files."""
     if situation.not_distributed is None:
         return None
     return Hold(

@@ -53,8 +53,8 @@ def choose_restart(leak: Leak) -> RestartChoice:
     """Compare a restart at the next safe point with running out of memory.
 
     Running out of memory costs the work since the last save, on average half the time between two
-    saves, and the recovery. A restart costs its downtime. Because a planned restart ends the world
-    before memory runs out, worlds end more often:
+    saves, and the recovery (``heal``). A restart costs its downtime. Because a planned restart ends
+    the world before memory runs out, worlds end more often:
 
         crash = save / 2 + heal,    planned = restart T / (T - left),    T = age + left
 

@@ -30,14 +30,14 @@ def narrowed(situation: Situation, by: Sequence[Narrowing]) -> Situation:
 
 
 def within_room(situation: Situation) -> Situation:
-    """Keep only sizes within the job's bounds and unit that fit the pool."""
+    """Exclude sizes that the pool has no room for now."""
     why = f"{count(situation.room, 'replica')} fit the pool now"
     return situation.without([size for size in situation.sizes if size > situation.room], why)
 
 
 def fits_devices(situation: Situation) -> Situation:
-    """Exclude smaller sizes at which a worker's batch, or its part of divided state, might not fit
-    its device.
+    """Exclude smaller sizes at which a worker's batch, or its part of the divided training state,
+    might not fit its device.
     """
     if situation.device_examples is None and situation.sharded is None:
         return situation
@@ -77,8 +77,8 @@ def judged(situation: Situation) -> Situation:
     """Exclude larger sizes of a job whose batch size Brain chooses, until its gradient noise and
     the resulting batch size are measured at the present job size.
 
-    At the first batch size only a few replicas are worthwhile; at a larger batch size many are.
-    Another batch size costs no restart.
+    The result matters: at the first batch size only a few replicas may be worthwhile, and at a
+    larger batch size many. To try another batch size costs no restart.
     """
     larger = [size for size in situation.sizes if size > situation.replicas]
     if unsettled(situation):
@@ -97,8 +97,8 @@ def up_only(situation: Situation) -> Situation:
 
 
 def not_back(situation: Situation) -> Situation:
-    """Exclude sizes that the job left within the last hour, unless the gain is too large to be
-    noise.
+    """Exclude sizes that the job left within the last hour, unless the gain of returning is too
+    large to be noise.
     """
     return situation if situation.untenable else situation.without_each(_feigned)
 

@@ -2,8 +2,8 @@
 
 A wrapper either narrows the situation before it asks the wrapped policy (its base), holds without
 asking the base, or refuses the size that the base chose. models.md section 5 has the formulas and
-constants; the record of the one-job policy in docs/decisions gives the reasons for deviations from
-it.
+constants; the record of the one-job policy in docs/decisions says why the code deviates from that
+section.
 """
 
 import math
@@ -27,8 +27,8 @@ class Efficient:
 
     With the exponent 0.5 a doubling must bring 1.41 times the goodput. A larger, unmeasured size
     gets a credit, because measuring it is informative. The credit is a share of the size's
-    uncertainty. The credit decreases towards a declared end, because the information then has less
-    use.
+    uncertainty. The credit decreases towards a declared end, because the information is then of
+    less use.
     """
 
     def choose(self, situation: Situation) -> Choice:
@@ -109,7 +109,7 @@ class Efficient:
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """Lets its base choose among the sizes that no narrowing excludes."""
+    """Lets the wrapped policy (``base``) choose among the sizes that no narrowing excludes."""
 
     base: Policy
     by: Sequence[Narrowing]
@@ -170,7 +170,7 @@ class WorthARestart:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """Holds if a guard applies; otherwise lets its base choose."""
+    """Holds if a guard applies; otherwise lets the wrapped policy (``base``) choose."""
 
     base: Policy
     by: Sequence[Callable[[Situation], guards.Hold | None]]

@@ -171,7 +171,7 @@ class Situation:
         """Return the model's throughput at a size.
 
         Raises:
-            Undetermined: nothing was measured yet, or the size is beyond what can be known.
+            Undetermined: too little was measured, or the model cannot predict this size.
         """
         if isinstance(self.present, Undetermined):
             raise self.present
@@ -228,7 +228,9 @@ class Situation:
         return sum(size.replicas for role, size in self.current.roles if role != PS)
 
     def at(self, replicas: int) -> Allocation:
-        """Return the allocation with ``replicas``: the best number of servers among them, and the
+        """Return the allocation with ``replicas``.
+
+        If the job has parameter servers, the allocation has the best number of servers, and the
         processors that each server then needs.
         """
         if self.served is None or replicas == self.replicas:
@@ -247,7 +249,7 @@ class Situation:
         """Return the predicted goodput at a size: examples/s, weighted by the value of an example.
 
         Raises:
-            Undetermined: nothing was measured yet, or the size is beyond what can be known.
+            Undetermined: too little was measured, or the model cannot predict this size.
         """
         rate = self.predict(replicas).examples_per_second
         return rate * (self.model.worth(replicas) if self.model else 1.0)
@@ -260,8 +262,9 @@ class Situation:
             return None
 
     def overflows(self, replicas: int) -> str | None:
-        """Return why a worker might not fit its device at a size: if there are fewer workers, each
-        holds more state.
+        """Return why a worker might not fit its device at a smaller size; None if it fits.
+
+        With fewer workers, each holds more of a divided training state, or more examples.
         """
         if replicas >= self.replicas:
             return None
@@ -291,9 +294,7 @@ class Situation:
             return None
 
     def with_lower_raises(self) -> "Situation":
-        """Return the situation in which servers may get half as many processors with another
-        size.
-        """
+        """Return the situation with half the limit on each server's processors at other sizes."""
         assert self.served is not None, "only a job with servers gets other amounts at another size"
         return replace(self, served=replace(self.served, most_cpus=self.served.most_cpus / 2))
 
@@ -302,8 +303,10 @@ class Situation:
         return self._ruled_out({size: why for size in self.sizes if size in sizes})
 
     def without_target(self, size: int, why: str) -> "Situation":
-        """Return the situation without ``size``; for the present size, without another division of
-        its replicas into roles, so that the job stays as it is.
+        """Return the situation without ``size``.
+
+        If ``size`` is the present size, it becomes the only size instead, and its replicas keep
+        their roles.
         """
         if size == self.replicas:
             return replace(self, served=None, sizes=(size,))

@@ -28,7 +28,9 @@ router = routers.router("fleet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreezeRequest:
-    """The target to freeze: a job (id or name), a project, or all (no target); and the reason."""
+    """The target to freeze (a job by id or name, a project, or all jobs if none is named) and the
+    reason.
+    """
 
     scope: FreezeScope
     target: str = ""

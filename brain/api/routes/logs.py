@@ -120,7 +120,7 @@ async def job_logs(
 ) -> StreamingResponse:
     """Return the output of the workers: the last ``tail`` lines of each replica.
 
-    With ``follow``, new lines are sent until the job finishes or the token ends.
+    With ``follow``, new lines are sent until the job finishes or the token becomes invalid.
     """
     job = await run_in_threadpool(_job, about)
     chosen = await run_in_threadpool(_chosen, about, job, replica, rank, previous)

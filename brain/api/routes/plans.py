@@ -215,15 +215,18 @@ def what_if(about: AboutJob) -> Response:
 
 @router.get("/jobs/{job}/model", response_model=ModelView, responses=problems(errors.UnknownJob))
 def model(about: AboutJob) -> Response:
-    """Return the model of how a job scales: the fit, past promises, and useful measurements."""
+    """Return the model of how a job scales: its fit, past promises, and free trials that would
+    improve it.
+    """
     here = about.here
     return about.read(lambda tx, job: views.model(tx, job, here.settings, here.clock()))
 
 
 @router.get("/models", response_model=ModelsView, responses=problems())
 def models(here: Here, who: Who) -> Response:
-    """Compare promised and measured throughput over all jobs, with the share of measurements within
-    90 % bands.
+    """Compare promised and measured throughput over all jobs.
+
+    The answer includes the share of measurements that fell within the promised 90 % intervals.
     """
     with here.stores.transaction(read_only=True) as tx:
         return answer(views.models(tx))

@@ -27,9 +27,10 @@ router = routers.router("worlds")
     responses=problems(errors.UnknownJob, errors.BadInput, errors.Unavailable),
 )
 async def replica_pod(about: AboutJob, replica: Annotated[int, Path(ge=0)]) -> Response:
-    """Return the cluster's answer about a replica's pod, for an agent that was paused.
+    """Return whether the cluster says that a replica's pod runs and was not deleted.
 
-    The scaler of the job's pool asks the cluster after this request.
+    An agent that was paused asks this. The service passes the question to the scaler of the job's
+    pool.
     """
 
     def found() -> Job:

@@ -112,7 +112,7 @@ def take_directly(here: Context, data: bytes, tell: Tell) -> bool | None:
 
 
 class Direct:
-    """A request without ASGI, from its complete body to its answer."""
+    """A telemetry request that is handled without ASGI, from its complete body to its answer."""
 
     __slots__ = ("_batch", "_here", "_judged", "_sender", "_taken_bytes", "_tell")
 

@@ -256,7 +256,9 @@ def nearest(subject: Script, pasts: Sequence[Past]) -> list[Neighbour]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCapacity:
-    """The number of replicas of the job for which a pool has room, on one kind of accelerator."""
+    """How many replicas of the job fit one node, the empty pool, and the pool now, on one kind of
+    accelerator.
+    """
 
     accelerator: str
     #: Replicas that fit one node, the empty pool, and the pool now.

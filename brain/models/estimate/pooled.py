@@ -29,7 +29,7 @@ def pooled(alike: Sequence[Neighbour], terms: SpeedTerms) -> JobModel:
     is as informative about a new job as yesterday's.
 
     Raises:
-        Undetermined: no job left a point that fits ``terms``; the error says why.
+        Undetermined: no point of the jobs can be used with ``terms``.
     """
     ages = [point.until for one in alike for point in one.past.points]
     points: list[Point] = []

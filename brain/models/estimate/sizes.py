@@ -148,7 +148,7 @@ def _finish(asked: SizeQuestion, rate: Prediction, examples: float) -> Band | No
 
 
 def deviation(band: Band) -> float:
-    """Return the standard deviation of the logarithm from a 90 % band."""
+    """Return the standard deviation of the logarithm of a quantity with this 90 % band."""
     return math.log(band.high / band.low) / (2 * Z90) if band.low > 0 else math.inf
 
 

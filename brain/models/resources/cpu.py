@@ -91,8 +91,8 @@ class CpuUsage:
         return _FIRST * _GROWTH ** min(index, len(reached) - 1)
 
     def merged(self, other: "CpuUsage", *, most: float = math.inf) -> Self:
-        """Return the histogram merged with that of another replica or run, whose weight is at most
-        ``most``.
+        """Return the histogram merged with ``other``, from another replica or run; the weight of
+        ``other`` is reduced to at most ``most``.
 
         Before the merge, both histograms are decayed to the time of the newer one.
         """
@@ -219,7 +219,7 @@ def raised(
 ) -> float:
     """Return a larger limit, in mCPU, for a replica whose limit restricts its use.
 
-        max(1.5 limit, loader)
+        max(1.5 limit, loader)                ``loader``: mCPU that fast data loading needs
         max((1 + share / 2) limit, loader)    where the share of throttled periods is known
 
     >>> raised(1000), raised(1000, throttled_share=0.2)
@@ -236,7 +236,8 @@ def loader_millis(
 
         k = (used - idle) T / m   processor time of an example,    c* = m k / (0.85 T_device)
 
-    The batch size cancels out.
+    ``T`` is the time of a step, ``T_device`` the time without waits, ``m`` the batch size, which
+    cancels out.
 
     Args:
         used_millis: mCPU used while training.

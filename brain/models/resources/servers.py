@@ -104,8 +104,8 @@ class ServedJob:
         """Return the processor seconds per step of the fullest server, if there were ``servers``
         servers.
 
-        The fullest server's load above an even share is assumed to come from rows that cannot be
-        divided. This load stays on one server, and all other load is divided evenly.
+        The fullest server's load above an even share is assumed to come from rows of parameters
+        that cannot be divided. This load stays on one server, and all other load is divided evenly.
 
         >>> one, other = (ParameterServer(cpus=4, used_cpus=used) for used in (3, 1))
         >>> job = ServedJob(workers=2, steps_per_second=1, servers=(one, other))
@@ -120,9 +120,9 @@ class ServedJob:
         """Return the division of ``replicas`` with the highest rate; of equally fast divisions, the
         one with the fewest servers.
 
-        No server is removed, because its rows may not fit into the memory of the other servers.
-        Servers get enough processors to keep the fullest one's busy share at ``EASY``. No worker is
-        added while a server is full and may get no more processors.
+        No server is removed, because the rows of parameters that it holds may not fit into the
+        memory of the other servers. Servers get enough processors to keep the fullest one's busy
+        share at ``EASY``. No worker is added while a server is full and may get no more processors.
 
         >>> servers = tuple(ParameterServer(cpus=4, used_cpus=used) for used in (3.9, 1))
         >>> ServedJob(workers=2, steps_per_second=10, servers=servers).best(5).servers

@@ -1,4 +1,6 @@
-"""Device memory of a job whose workers divide state; fewer workers hold larger parts."""
+"""Device memory of a job whose workers divide the training state; if there are fewer workers, each
+holds a larger part.
+"""
 
 from dataclasses import dataclass
 
@@ -36,7 +38,7 @@ class ShardedMemory:
         return min(self._at(replicas, size, used) for size, used in self.peaks)
 
     def fits(self, replicas: int) -> bool:
-        """Return True if a worker's part certainly fits a device at a size."""
+        """Return True if the memory that each worker needs at a size certainly fits its device."""
         return self.most(replicas) <= USABLE * self.capacity_bytes
 
     def _at(self, replicas: int, size: int, used: float) -> float:

@@ -181,8 +181,8 @@ class RoleUse:
         return min(_peak_bytes(self.memory), self.most_bytes or math.inf)
 
     def memory_limit(self, reserved_bytes: float) -> float:
-        """Return the bytes at which a replica is killed: its reservation, unless it has used
-        more.
+        """Return the bytes at which a replica is killed: its reservation or, if it has used more,
+        the limit that was read.
         """
         allowed = self.memory_limit_bytes or reserved_bytes
         # The peak is the upper bound of its bucket.
@@ -190,7 +190,9 @@ class RoleUse:
         return min(allowed, reserved_bytes) if within else allowed
 
     def cpu_limit(self, reserved_millis: float) -> float:
-        """Return the mCPU that a replica cannot exceed: its reservation if a quota enforces it."""
+        """Return the mCPU that a replica cannot exceed: its reservation if a quota enforces it,
+        else the limit that was read.
+        """
         held = 0 < reserved_millis < self.cpu_limit_millis and cpu.throttles(self.throttled)
         return reserved_millis if held else self.cpu_limit_millis
 
@@ -217,7 +219,10 @@ class RoleUse:
         return stop if stop and now_seconds - stop.at_seconds <= _DAY_SECONDS else None
 
     def with_quota(self, limit_millis: float, used_millis: float) -> Self:
-        """Return the use with the quota and the mean use of the newest readings, both in mCPU."""
+        """Return the use with a record of the quota ``limit_millis``, if it throttles replicas.
+
+        ``used_millis`` is the mean use of the newest readings.
+        """
         if not (limit_millis > 0 and cpu.throttles(self.throttled)) or self.mingled:
             return self
         stop = QuotaStop(

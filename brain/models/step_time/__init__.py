@@ -4,10 +4,10 @@ Estimators follow scikit-learn's contract. Their ``X`` has the columns of ``colu
 is the natural logarithm of seconds per optimizer step, and ``predict(X, return_std=True)`` returns
 mean and standard deviation of that logarithm: a log-normal step time.
 
-    columns            the input of a member
+    columns            the input of each model (*member*) of the ensemble
     physics            the physical member's formula
     physical, linear   the members
-    feeding            input that does not scale
+    feeding            data loading that does not scale
     ensemble           the members' mean
     evidence           the data behind a fit
     accelerators       one ensemble per kind of accelerator, and ratios between them

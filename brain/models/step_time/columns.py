@@ -60,7 +60,7 @@ def rows(configurations: Sequence[Configuration]) -> Floats:
 
 
 def design(X: ArrayLike) -> Floats:
-    """Return ``X`` as floats; raise ``BadInput`` for rows that are not configurations.
+    """Return ``X`` as floats; raise an error for rows that are not configurations.
 
     Raises:
         ValueError: the number of columns is wrong, a value is not finite, a row has fewer replicas
@@ -100,8 +100,9 @@ def seconds(y: ArrayLike, count: int) -> Floats:
 
 
 def doublings(replicas: Floats) -> Floats:
-    """Return the number of doublings of the replicas beyond two: the rounds that a tree or ring
-    adds.
+    """Return the number of doublings of the replicas beyond two.
+
+    Each doubling adds a step to an exchange over a tree or ring.
 
     >>> doublings(np.array([1.0, 2.0, 8.0])).tolist()
     [0.0, 0.0, 2.0]
@@ -114,7 +115,8 @@ def micro_step(log_seconds: Floats, accumulation: Floats, log_compute: Floats) -
     """Return the log seconds of the micro-step that synchronises, computed from the log seconds of
     the whole optimizer step.
 
-    The other micro-steps take ``log_compute`` each, and the last one takes at least as long.
+    The other micro-steps take ``log_compute`` each, and the one that synchronises takes at least as
+    long.
 
     >>> five = np.log(np.array([5.0])); one = np.log(np.array([1.0]))
     >>> np.exp(micro_step(five, np.array([4.0]), one)).round(6).tolist()

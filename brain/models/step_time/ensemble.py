@@ -34,7 +34,9 @@ _AGREEMENT = 0.75
 class StepTime(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Log step time as the mean of a physical and a log-linear member.
 
-        f = mean_i f_i,    var = b^2 (mean_i var_i + var_i f_i),    b = 0.75 widen
+        f = mean_i f_i,    var = b^2 (mean_i s_i^2 + var_i(f_i)),    b = 0.75 widen
+
+    Member ``i`` predicts ``f_i`` with standard deviation ``s_i``.
 
     Steps that wait for data are fitted without their waits; predictions are at least as long as
     loading takes (``feeding``). The two members rarely extrapolate badly in the same case: at three

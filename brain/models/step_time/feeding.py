@@ -43,7 +43,7 @@ class Feed:
         """Return the log seconds of steps that take ``center`` if they never wait for data.
 
         A step takes the longer of computing and loading. The mean and the deviation of the longer
-        time follow Clark (1961), mixed over the three loading rates.
+        time follow Clark (1961); they are averaged over the three possible bottlenecks of loading.
         """
         means, variances = longer(center, spread, loads(X) + self.level[:, None], self.spread)
         mean = self.weights @ means
@@ -53,8 +53,9 @@ class Feed:
 def feed(X: Floats, y: Floats, error: Floats, wait_share: Floats) -> Feed | None:
     """Return the ``Feed`` of steps that took ``y`` log seconds; None if no step waited for data.
 
-    Errors grow with age. So if a step did not wait, and is as new as all steps that waited, loading
-    is assumed to be at least as fast as in that step.
+    A step that did not wait shows that loading was at least as fast as that step. It counts only if
+    it is as new as the newest step that waited; its age is judged by its error, which grows with
+    age.
     """
     starved = wait_share >= STARVED
     if not starved.any():

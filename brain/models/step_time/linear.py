@@ -30,8 +30,8 @@ class SmoothLinear(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     in closed form (Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2.7), with
     the leave-one-out errors of their equation 5.12. It computes what scikit-learn's
     ``GaussianProcessRegressor`` does with that kernel and no optimizer (a test compares them); no
-    parameter is tuned to as few as three points. The first ``linear`` columns of ``X`` are features
-    ``f``, the others coordinates ``x``; by default every column is both.
+    parameter is tuned, because there may be only three points. The first ``linear`` columns of
+    ``X`` are features ``f``, the others coordinates ``x``; by default every column is both.
 
     Args:
         prior_mean: Prior mean of the coefficients; zeros if None.

@@ -69,9 +69,11 @@ def next_trial(
 
     The reduction follows from the physical member's posterior, linearised (MacKay,
     *Information-Based Objective Functions for Active Data Selection*, 1992): a measurement at ``c``
-    lowers the variance at ``q`` by
+    lowers the variance at the question ``q`` by
 
         (j_q S j_c)^2 / (j_c S j_c' + sigma^2)
+
+    with the derivatives ``j``, the posterior covariance ``S`` and the noise ``sigma``.
 
     None if there is no candidate. Three chosen trials are about as informative as twelve random
     ones (models.md section 2.6).

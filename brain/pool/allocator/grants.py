@@ -1,7 +1,7 @@
 """The result of a round: each job's grant, its next best configuration, and the order of the
 changes.
 
-A job takes accelerators only after another job has freed them.
+If a change takes accelerators of another job, it follows the change that frees them.
 """
 
 from collections import Counter, defaultdict, deque

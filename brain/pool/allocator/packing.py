@@ -45,7 +45,9 @@ class Stock:
         self.room = np.append(problem.limit - tenants, np.inf)
 
     def take(self, job: int, column: int) -> bool:
-        """Give ``job`` this column instead of its present one, if enough accelerators are free."""
+        """Give ``job`` the configuration ``column`` instead of its present one; return False if
+        there are too few free accelerators, or if the tenant's limit does not allow it.
+        """
         columns, tenant = self.problem.columns, int(self.problem.tenant[job])
         kind, size = columns.accelerator[job, column], columns.size[job, column]
         had = self.choice[job]
@@ -70,10 +72,11 @@ class Stock:
 
 
 def settle(problem: DivisionProblem, market: PriceSystem, wanted: Ints | None = None) -> Ints:
-    """Return a column (or -1) for each job; the jobs that gain most from accelerators choose first.
+    """Return the column of a configuration for each job (-1: none); the jobs that gain most from
+    accelerators choose first.
 
-    A job takes its ``wanted`` column if that column fits; otherwise it takes the column that it
-    prefers at the prices.
+    A job gets its ``wanted`` configuration if that fits; by default this is the one that it prefers
+    at the prices. Then ``fill`` gives the remaining accelerators away.
     """
     if wanted is None:
         wanted = np.where(market.surplus >= -_SLACK, market.choice, -1)
@@ -100,8 +103,8 @@ def fill(stock: Stock) -> None:
 
 
 def upgrades(stock: Stock) -> tuple[Floats, Floats]:
-    """Return how much more utility and how many more accelerators each column has than its job's
-    present column; the utility is -inf if the column does not fit.
+    """Return how much more utility and how many more accelerators each configuration has than its
+    job's present one; the utility is -inf if the configuration does not fit.
     """
     problem, columns = stock.problem, stock.problem.columns
     jobs, had = np.arange(len(stock.choice)), stock.choice
@@ -197,8 +200,9 @@ def pack(room: Ints, job: Ints, axis: Ints, size: Ints, gain: Floats) -> Ints:
     """Return the set of configurations with the highest total value, at most one per job; jobs are
     given in order.
 
-    This is dynamic programming over the jobs, for every amount up to ``room`` on every axis. The
-    array ``room`` has the shape (axes,), and the other arrays have the shape (options,).
+    This is dynamic programming over the jobs, for every amount up to ``room`` on every axis. An
+    axis is a type of accelerator or a tenant's limit; a configuration takes ``size`` from one axis.
+    The array ``room`` has the shape (axes,), and the other arrays have the shape (options,).
     """
     best, steps = np.zeros(room + 1), []
     axes, sizes, gains, left = axis.tolist(), size.tolist(), gain.tolist(), room.tolist()

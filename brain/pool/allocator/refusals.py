@@ -66,8 +66,9 @@ def clean(flat: Flat) -> tuple[Flat, Flags]:
 
 
 def rooms(nodes: Sequence[PoolNode], types: Sequence[str], sizes: Sequence[int]) -> Floats:
-    """Return how many replicas of each size the empty nodes of each type can hold, shape (types,
-    sizes).
+    """Return how many replicas the empty nodes of each type can hold, by accelerators per replica.
+
+    ``sizes`` are the numbers of accelerators per replica; the result has shape (types, sizes).
     """
     room = np.zeros((len(types), len(sizes)))
     number = {name: index for index, name in enumerate(types)}

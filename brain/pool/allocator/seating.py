@@ -45,7 +45,7 @@ class Seating:
     _forms: dict[tuple[int, int, int], list[Form]] = field(default_factory=dict)
 
     def forms(self, job: int, column: int) -> list[Form]:
-        """Return the shapes in which a job may have the size of ``column``, the best first."""
+        """Return the shapes that a job may have in the configuration ``column``, the best first."""
         columns = self.problem.columns
         if not self.shaped[job]:
             return [Form(column, 0, float(columns.moved[job, column]))]
@@ -82,8 +82,8 @@ class Seating:
         )
 
     def now(self, job: int) -> tuple[int, float] | None:
-        """Return the column and the utility of the job's present configuration; None if the job has
-        no present configuration.
+        """Return the column and the utility of the job's present configuration in ``Columns``; None
+        if the job has no present configuration.
         """
         columns = self.problem.columns
         found = np.flatnonzero(columns.current[job] & np.isfinite(columns.utility[job]))
@@ -124,7 +124,9 @@ class Seating:
         return True
 
     def place(self, job: int, column: int) -> bool:
-        """Find nodes for a size of a job, in the best shape that has room."""
+        """Find nodes for a size of a job: in the best shape that has room, else in any shape;
+        return False if there is no room.
+        """
         at, forms = self.jobs[job].current, self.forms(job, column)
         own = at.nodes if at else ()
         for form in forms:

@@ -59,7 +59,7 @@ def allocate(
 
     Equal arguments give equal rounds. With the last round's ``prices``, a round is faster and
     changes less. Jobs with invalid numbers keep their accelerators and get the reason
-    (``Outcome.REFUSED``). Pinned jobs keep their accelerators, too.
+    (``RoundEffect.REFUSED``). Pinned jobs keep their accelerators, too.
 
     Raises:
         BadInput: two jobs or two nodes share a name, or a capacity or quota is below 0.
@@ -214,7 +214,10 @@ def _problem(
 def divide(
     problem: DivisionProblem, start: Start | None, weights: Weights
 ) -> tuple[PriceSystem, Ints]:
-    """Return the better of two divisions, with the lower of the two bounds."""
+    """Return prices, and the better of two divisions: from prices alone, and a more exact one.
+
+    The second is made for few jobs or limited tenants. The lower of the two bounds is kept.
+    """
     market = clear(problem, start)
     choice, bound = settle(problem, market), market.bound
     if np.isfinite(problem.limit).any():

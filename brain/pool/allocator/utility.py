@@ -54,7 +54,7 @@ def logarithmic(terms: UtilityInputs, weights: "Weights") -> Floats:
         keep = 1 for the current configuration, else
                1 - restart / clip(5 restart, shortest, longest)
 
-    The 1 in ``1 + ln s`` makes admission worth more than any doubling.
+    ``s`` is the speed-up. The 1 in ``1 + ln s`` makes admission worth more than any doubling.
     """
     weight = (weights.offset_seconds + terms.attained_seconds) ** -weights.exponent
     patience = np.minimum(1 + terms.waited_seconds / 1800, 4)
@@ -72,15 +72,16 @@ def ranked(terms: UtilityInputs, weights: "Weights") -> Floats:
         keep = 1 for the current configuration, else
                1 - restart / clip(x / s + restart, shortest, longest)
 
-    If a job ends sooner, every job that is served after it ends sooner by the same time. The rank
-    is the number of these jobs, and ``newcomers`` adds jobs that will still arrive. So a crowded
-    pool serves short jobs first, one after another. In a pool with few jobs, jobs share the
-    accelerators, because the last two jobs end sooner side by side than one after the other. The
-    speed-up is divided by the speed-up with an even share. Otherwise a job that scales badly would
-    wait until many accelerators are free, although it can use them least. A restart matters a lot
-    for a job that will end soon, and little for a long job. The length of a job that has just begun
-    is unknown, so it is not assumed to end soon. The power lies between maximum throughput (1),
-    which starves long jobs, and proportional fairness (0).
+    ``s`` is the speed-up, ``x`` the time left at one replica. If a job ends sooner, every job that
+    is served after it ends sooner by the same time. The rank is the number of these jobs, and
+    ``newcomers`` adds jobs that will still arrive. So a crowded pool serves short jobs first, one
+    after another. In a pool with few jobs, jobs share the accelerators, because the last two jobs
+    end sooner side by side than one after the other. The speed-up is divided by the speed-up with
+    an even share. Otherwise a job that scales badly would wait until many accelerators are free,
+    although it can use them least. A restart matters a lot for a job that will end soon, and little
+    for a long job. The length of a job that has just begun is unknown, so it is not assumed to end
+    soon. The power lies between maximum throughput (1), which starves long jobs, and proportional
+    fairness (0).
     """
     speed = _speed(terms, weights)
     unknown = np.isnan(terms.remaining_seconds)

@@ -1,8 +1,9 @@
 """One round: the grants of a pool, and the changes that may be made now.
 
 The allocator divides as if everything could change at the same time. This module turns its grants
-into changes. Each change gains more than its restart costs, stops no job, and waits for the changes
-that free its resources. One round changes only a part of the pool.
+into changes. Each change gains more than its restart costs, and waits for the changes that free its
+resources. A job is stopped only for a waiting job of higher priority, if its owner allows it. One
+round changes only a part of the pool.
 """
 
 from collections import Counter

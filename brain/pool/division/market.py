@@ -62,7 +62,7 @@ class Market:
 
 
 def kind_of(node: Node, *, gpus: bool) -> str:
-    """Return the kind of accelerator on ``node``; the kind of cores for a member without GPUs."""
+    """Return the kind of accelerator on ``node``; for a member without GPUs, ``CORES``."""
     return node.accelerator if gpus else CORES
 
 
@@ -119,8 +119,8 @@ def giving_way(
 ) -> list[PoolMember]:
     """Return the members; if a member waits to start, recently changed members may shrink.
 
-    Normally a job is not changed again soon after a change. A waiting job takes precedence if it
-    has a higher priority, or has waited for long.
+    Normally a job is not changed again soon after a change. A waiting job takes precedence over
+    jobs of lower priority and, once it has waited for long, over jobs of its own priority.
     """
     waits = [one for one in members if one.situation is None]
     highest = highest_waiting(waits, policy)

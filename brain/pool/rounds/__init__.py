@@ -4,7 +4,7 @@ and stores the plans of a round in one transaction. It does no I/O of its own an
     cache     values that turns of one pool keep in memory
     limits    limits of projects, for jobs that begin
     findings  the finding that a bug keeps Brain from deciding about a job
-    starts    first sizes of jobs whose owners left the size open
+    starts    first sizes of jobs that share the pool
     plans     one round: reads members from the stores, divides, stores the plans
 
 ``brain.cycle.turn`` is the only caller.

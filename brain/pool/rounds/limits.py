@@ -25,8 +25,9 @@ class AcceleratorLimits:
                 self._held[job.document.project] += self._has(job)
 
     def take(self, job: Job, replicas: int) -> str | None:
-        """Count a job's replicas towards its project's limit; return the reason if the limit does
-        not allow them.
+        """Count a job's replicas towards its project's limit.
+
+        If the limit does not allow them, count nothing and return the reason.
         """
         # Replicas that a job still has do not count twice when it begins again.
         wants = replicas * self._thousandths(job) - self._has(job)

@@ -84,10 +84,11 @@ class Starts:
         """Return the first size of ``job``; the pool has room for ``fits`` replicas. None means the
         owner's size.
 
-        If earlier runs of the job's script are known, the pool's round has chosen the size.
-        Otherwise the size is the owner's, if the pool has room for that many replicas of every
-        queued job. If it has not, the size is a share of the idle accelerators, so that the job
-        need not wait. Brain chooses a size only if it may also change it.
+        If earlier runs of the job's script are known, the size is the one that the pool's round
+        granted. Otherwise the size is the owner's, if the pool has room for that many replicas of
+        every queued job. If there is no grant or not enough room, the size is a share of the idle
+        accelerators, so that the job need not wait. Brain chooses a size only if it may also change
+        it.
         """
         if not yields(job, self.settings):
             return None
@@ -126,7 +127,7 @@ class Starts:
         """Return the nodes on which ``job`` begins; empty if its pool has one kind of accelerator.
 
         The nodes have the kind of accelerator that the round granted, or else the fastest kind that
-        has room, according to the pool's measurements: idle accelerators cost nothing.
+        has room, according to the pool's measurements.
         """
         rooms = self._rooms(job)
         fitting = [kind for kind, room in rooms.items() if sum(room.values()) >= replicas]

@@ -287,7 +287,7 @@ export interface paths {
          * Job Logs
          * @description Return the output of the workers: the last ``tail`` lines of each replica.
          *
-         *     With ``follow``, new lines are sent until the job finishes or the token ends.
+         *     With ``follow``, new lines are sent until the job finishes or the token becomes invalid.
          */
         get: operations["job_logs"];
         put?: never;
@@ -307,7 +307,8 @@ export interface paths {
         };
         /**
          * Model
-         * @description Return the model of how a job scales: the fit, past promises, and useful measurements.
+         * @description Return the model of how a job scales: its fit, past promises, and free trials that would
+         *     improve it.
          */
         get: operations["model"];
         put?: never;
@@ -393,9 +394,10 @@ export interface paths {
         };
         /**
          * Replica Pod
-         * @description Return the cluster's answer about a replica's pod, for an agent that was paused.
+         * @description Return whether the cluster says that a replica's pod runs and was not deleted.
          *
-         *     The scaler of the job's pool asks the cluster after this request.
+         *     An agent that was paused asks this. The service passes the question to the scaler of the job's
+         *     pool.
          */
         get: operations["replica_pod"];
         put?: never;
@@ -703,8 +705,9 @@ export interface paths {
         };
         /**
          * Models
-         * @description Compare promised and measured throughput over all jobs, with the share of measurements within
-         *     90 % bands.
+         * @description Compare promised and measured throughput over all jobs.
+         *
+         *     The answer includes the share of measurements that fell within the promised 90 % intervals.
          */
         get: operations["models"];
         put?: never;
@@ -2090,7 +2093,8 @@ export interface components {
         };
         /**
          * FreezeRequest
-         * @description The target to freeze: a job (id or name), a project, or all (no target); and the reason.
+         * @description The target to freeze (a job by id or name, a project, or all jobs if none is named) and the
+         *     reason.
          */
         FreezeRequest: {
             scope: components["schemas"]["FreezeScope"];
