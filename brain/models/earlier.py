@@ -38,9 +38,6 @@ _OUTDATED = 2.0
 #: Deviation of log work within which two measurements of noise count as simultaneous; deviation of
 #: the difference left between those; prior deviations of the powers of work and of batch.
 _AS_LATE, _NOISE_SPREAD, _SLOPES = 2.0, 0.5, (1.0, 0.5)
-#: Share of the work done at the first measurement of noise; the noise of less work is that of this
-#: share (decision record 175).
-_BEGINNING = 0.05
 #: Fits of single runs, six for each job of a large pool, and of several together, one for each job.
 #: A fit on one kind of accelerator takes about 10 KiB with its points, at most 16; that of six runs
 #: at most 28.
@@ -55,15 +52,6 @@ class NoiseSeen(NamedTuple):
     log_noise: float
     #: Batch at that moment, in examples per step.
     log_batch: float
-
-
-class NoisePowers(NamedTuple):
-    """Powers, from 0 to 1, of the work done and of the batch size, with which the gradient noise
-    scale grows.
-    """
-
-    work: float
-    batch: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -217,18 +205,18 @@ def noises_of(points: Sequence[Point], first: float | None) -> list[NoiseSeen]:
     ]
 
 
-def noise_powers(seen: Sequence[NoiseSeen]) -> NoisePowers:
-    """Return the powers of work and of the batch with which the gradient noise scale grows.
+def noise_exponent(seen: Sequence[NoiseSeen]) -> float:
+    """Return the power, from 0 to 1, with which the gradient noise scale grows with the batch.
 
-        log noise = a + p log work + q log batch        (p and q are returned)
+        log noise = a + p log work + q log batch        (q is returned)
 
-    McCandlish et al. (2018) find that the noise scale grows while the loss falls, and depends on
-    the temperature of training, which a larger batch lowers. In the published traces of Pollux q is
-    0 to 0.9. Both powers are fitted to differences between measurements, q mainly to those at about
-    the same work; with few measurements they stay near 0.
+    McCandlish et al. (2018) find that the noise scale depends on the temperature of training, which
+    a larger batch lowers. In the published traces of Pollux q is 0 to 0.9. The power q is fitted to
+    differences between measurements, mainly those at about the same work; with few measurements q
+    stays near 0.
     """
     if len(seen) < 2:
-        return NoisePowers(0.0, 0.0)
+        return 0.0
     work, noise, batch = np.array(seen).T
     work = np.log(np.maximum(work, 1.0))
     one, other = np.triu_indices(len(seen), 1)
@@ -238,7 +226,7 @@ def noise_powers(seen: Sequence[NoiseSeen]) -> NoisePowers:
         (steps * trust) @ steps.T + np.diag(1 / np.array(_SLOPES) ** 2),
         (steps * trust) @ (noise[one] - noise[other]),
     )
-    return NoisePowers(*np.clip(found, 0.0, 1.0).tolist())
+    return float(np.clip(found[1], 0.0, 1.0))
 
 
 def work_done(points: Sequence[Point], first: float | None) -> float:
@@ -259,26 +247,16 @@ def noise_at(runs: Sequence[EarlierRun], done: float, batch: float | None) -> fl
     """Return the gradient noise that earlier runs had after the same work, converted to ``batch``.
 
     The noise is interpolated in logarithms between the points of a run, and averaged over the runs
-    that did that much work. None if no run did that much work: noise grows as a job trains, so less
-    work does not show it. Before the first measurement of a run, its noise was smaller by a power
-    of the work.
+    that did that much work. None if no run did that much work, because noise grows as a job trains,
+    so less work does not show it.
     """
     paths = [np.array(run.noises).T for run in runs if run.noises and run.noises[-1].work >= done]
     if not paths:
         return None
-    powers = noise_powers([one for run in runs for one in run.noises])
+    power = noise_exponent([one for run in runs for one in run.noises])
     here = math.log(batch or 1.0)
-    said = [
-        np.interp(done, work, noise + powers.batch * (here - at))
-        + powers.work * _log_share(done, work[0])
-        for work, noise, at in paths
-    ]
+    said = [np.interp(done, work, noise + power * (here - at)) for work, noise, at in paths]
     return math.exp(float(np.mean(said)))
-
-
-def _log_share(done: float, first: float) -> float:
-    """Return the log of the share that a job has done of the work before the first measurement."""
-    return math.log(min(1.0, max(done / first, _BEGINNING))) if first > 0 else 0.0
 
 
 def outdated(points: Sequence[Point], first: float | None) -> bool:

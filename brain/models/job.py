@@ -28,7 +28,7 @@ from brain.models.earlier import (
     EarlierRun,
     Inherited,
     inherited,
-    noise_powers,
+    noise_exponent,
     noises_of,
 )
 from brain.models.efficiency import NoiseByBatch, efficiency
@@ -440,7 +440,7 @@ def _fitted(
         outcomes=outcomes,
         widening=wider,
         inherited=others,
-        noise_exponent=noise_powers(seen).batch,
+        noise_exponent=noise_exponent(seen),
     )
 
 

@@ -14,7 +14,7 @@ from brain.models.earlier import (
     earlier_run,
     inherited,
     noise_at,
-    noise_powers,
+    noise_exponent,
     outdated,
     work_done,
 )
@@ -128,23 +128,10 @@ def test_noise_is_that_of_runs_that_had_done_as_much():
     past = earlier_run("1", "before", points, None)
     whole = work_done(points, None)
 
-    assert noise_at([past], 0.1 * whole, 64.0) == pytest.approx(10.0)
+    assert noise_at([past], 0.0, 64.0) == pytest.approx(10.0)
     assert noise_at([past], whole, 64.0) == pytest.approx(1000.0)
     assert noise_at([past], 0.55 * whole, 64.0) == pytest.approx(100.0, rel=0.01)
     assert noise_at([past], 1.1 * whole, 64.0) is None
-
-
-def test_noise_is_smaller_before_it_was_first_measured_if_it_grew_with_the_work():
-    growing = [noisy({100: 10.0, 900: 100.0, 2900: 400.0}) for _ in range(4)]
-    grew = [earlier_run(str(n), "before", points, None) for n, points in enumerate(growing)]
-    stayed = earlier_run("5", "flat", noisy({100: 10.0, 900: 10.0, 2900: 10.0}), None)
-    first = grew[0].noises[0].work
-
-    begun, half, later = (noise_at(grew, share * first, 64.0) for share in (0.0, 0.5, 1.0))
-
-    assert (begun, half) == (pytest.approx(0.5, rel=0.2), pytest.approx(5.0, rel=0.1))
-    assert later == pytest.approx(10.0)
-    assert noise_at([stayed], 0.0, 64.0) == pytest.approx(10.0)
 
 
 def test_a_worker_that_was_alone_told_no_noise():
@@ -177,7 +164,7 @@ def seen(power: float, *, late: float = 0.0) -> list[NoiseSeen]:
 @pytest.mark.parametrize("power", [0.0, 0.4, 0.8])
 @pytest.mark.parametrize("late", [0.0, 0.3])
 def test_the_power_of_the_batch_is_told_from_that_of_the_work(power: float, late: float):
-    assert noise_powers(seen(power, late=late)).batch == pytest.approx(power, abs=0.15)
+    assert noise_exponent(seen(power, late=late)) == pytest.approx(power, abs=0.15)
 
 
 def test_a_run_that_has_not_begun_takes_the_noise_of_the_batch_that_it_is_believed_to_make():
@@ -194,7 +181,7 @@ def test_a_run_that_has_not_begun_takes_the_noise_of_the_batch_that_it_is_believ
 def test_one_batch_tells_nothing_of_others():
     alone = [one for one in seen(0.8) if one.log_batch == math.log(32.0)]
 
-    assert noise_powers(alone).batch == noise_powers([]).batch == 0.0
+    assert noise_exponent(alone) == noise_exponent([]) == 0.0
 
 
 def test_a_larger_batch_is_worth_more_where_earlier_runs_had_more_noise_there():
