@@ -1,5 +1,6 @@
 """Nodes that do not exist yet: jobs ask for them where an autoscaler sees it, and hold nothing."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from scaler.kubernetes.runtime.cluster import POD
 from tests.builders import node
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.apiserver.hands import NODES
 from tests.kubernetes.autoscaling import Autoscaler
 from tests.kubernetes.clusters import here, only_emulated
 from tests.kubernetes.kubelet import FakeKubelet
@@ -136,6 +138,23 @@ def test_only_what_is_missing_is_asked_for_and_present_nodes_stay_free(stage: St
         until("three run", lambda: len(place.run()) == 3, lambda: place.status(made))
         place.says(made, "Feasible", "True", "Fits")
         end(place)
+
+
+def test_a_node_of_which_its_pod_was_told_first_is_no_less_used(stage: Stage, place: Place):
+    made = place.apply(gang(3))
+    until("one asks", lambda: len(asking(place)) == 1)
+    (pod,) = asking(place)
+    stage.ground.hands.bind(pod, "late")
+    until("it is there", lambda: homes(asking(place)) == ["late"])
+    place.says(made, "Feasible", "Unknown", "WaitingForNodes")
+    time.sleep(0.5)  # the operator has looked at its job since
+
+    stage.kubelet.add_nodes("late", gpus=8)
+    try:
+        until("three run", lambda: len(place.run()) == 3, lambda: place.status(made))
+        end(place)
+    finally:
+        stage.ground.hands.delete(NODES, ("", "late"))
 
 
 def test_never_is_said_once_no_node_came_for_the_jobs_patience(place: Place):

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
-from brain.types.job import FINISHED, JobState
+from brain.types.job import FINISHED, JobId, JobState
 from brain.views import JobView
 from scaler.kubernetes.dependents.gangs import patience_of
 from scaler.kubernetes.dependents.upkeep import Upkeep
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.pods import gang
-from scaler.kubernetes.pods.asking import asking, asking_index
+from scaler.kubernetes.pods.asking import asking, asking_index, asking_on_index
 from scaler.kubernetes.pods.fitting import infeasible, takers
 from scaler.kubernetes.pods.orders import Installation, group_sizes, specimens
 from scaler.kubernetes.runtime.cluster import Object
@@ -47,6 +47,7 @@ class NewNodes:
     def __init__(self, upkeep: Upkeep, pods: Store, nodes: Store) -> None:
         self._upkeep, self._pods, self._nodes = upkeep, pods, nodes
         self._pods.index("asking", asking_index)
+        self._pods.index("asking on", asking_on_index)
         #: Jobs that released the nodes they got, and the time until which they do not ask again.
         self._shut: dict[str, datetime] = {}
 
@@ -79,6 +80,11 @@ class NewNodes:
             "nodes"
         )
         return Outlook(lacking=asked, yet=True, look_seconds=left)
+
+    def jobs_on(self, node: str) -> set[JobId]:
+        """Return the jobs whose placeholder pods run on a node."""
+        found = self._pods.by("asking on", node)
+        return {JobId(uid) for pod in found for uid in asking_index(pod)}
 
     def end(self, job: ElasticJob) -> None:
         """Stop requesting nodes."""

@@ -95,7 +95,7 @@ class ElasticJobs:
         self._rules, self._clock = rules, clock
         self._upkeep = Upkeep(cluster, pods, nodes)
         self._gangs = Gangs(self._upkeep, pods, nodes)
-        self._new_nodes = NewNodes(self._upkeep, pods, nodes)
+        self.new_nodes = NewNodes(self._upkeep, pods, nodes)
         self._roles = Roles(self._upkeep, pods)
         self._departures = Departures(
             self._upkeep, Migrations(cluster, pods), backend, NodeCapacity(nodes, pods)
@@ -240,7 +240,7 @@ class ElasticJobs:
         nodes, and the seconds until the next check.
         """
         try:
-            found = self._new_nodes.tend(job, document.replicas.min, view, rules.house, now)
+            found = self.new_nodes.tend(job, document.replicas.min, view, rules.house, now)
         except _SAID as why:
             return held_up(f"no pod can request nodes, and the operator tries again: {why}"), None
         return feasible(found.lacking, yet=found.yet), found.look_seconds
@@ -340,7 +340,7 @@ class ElasticJobs:
         """
         self._roles.end(job)
         self.queues.end(obj, view.state, now)
-        self._new_nodes.end(job)
+        self.new_nodes.end(job)
         self._gangs.forget(job.metadata.uid)
         self._upkeep.forget(job.metadata.uid)
         self._requests.forget(JobId(job.metadata.uid))

@@ -182,6 +182,9 @@ class Operator:
                 for job in backend.jobs_on(change.key.name):
                     self._look_at(job)
                     self._waking.job(job)
+            # A job hears of its placeholder pod, and may do so before the pod's node is known here.
+            for job in self.jobs.new_nodes.jobs_on(change.key.name):
+                self._look_at(job)
 
         manager.listen(NODE, node_changed)
         return backend

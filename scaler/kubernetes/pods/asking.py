@@ -45,6 +45,12 @@ def asking_index(pod: Object) -> tuple[str, ...]:
     return (uid,) if uid else ()
 
 
+def asking_on_index(pod: Object) -> tuple[str, ...]:
+    """Index placeholder pods by the node on which they run."""
+    node = pod["spec"].get("nodeName")
+    return (node,) if node and asking_index(pod) else ()
+
+
 def asking(
     job: ElasticJob, group: str, number: int, off: Sequence[Object], image: str | None
 ) -> Object:
