@@ -12,8 +12,9 @@ from brain.typeset import number, percent, quantity
 
 
 class Worths(NamedTuple):
-    """The value of an example now and before a plan, in examples of the plan's promised batch
-    size.
+    """How much an example is worth now, and how much it was worth before a plan.
+
+    The unit of both values is one example at the batch size that the plan promised.
     """
 
     now: float = 1.0

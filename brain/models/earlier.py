@@ -163,8 +163,8 @@ def _names(runs: Sequence[EarlierRun]) -> str:
 
 
 def tells_noise(point: Point) -> bool:
-    """Return True if a world could measure gradient noise: it made more than one micro-batch per
-    step.
+    """Return True if a world could measure gradient noise, that is, if all its ranks together
+    processed more than one micro-batch per step.
     """
     return point.processes * point.accumulation > 1
 

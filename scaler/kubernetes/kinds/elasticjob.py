@@ -278,7 +278,8 @@ class ElasticJob(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Rule(
             cel="size(self.metadata.name) <= 63",
             message=(
-                "a job's name has at most 63 characters, because it is part of its pods' labels"
+                "a job's name is longer than 63 characters; choose a shorter one, because the "
+                "pods' labels contain the job's name"
             ),
         ),
     )
