@@ -7,7 +7,7 @@ from datetime import datetime
 from brain.errors import BadInput, ImpossibleBounds
 from brain.types.allocation import Allocation
 from brain.types.resources import Resources
-from brain.types.roles import others
+from brain.types.roles import check_resources, others
 
 _GIB = 2**30
 
@@ -65,7 +65,7 @@ class ResourceLimits:
 
     def most(self, size: Allocation) -> int | None:
         """Return the largest number of replicas within the limits if only the number of workers
-        varies; None if any number is.
+        varies; None if every number is within them.
 
         >>> ResourceLimits(gpus=9).most(Allocation(replicas=1, resources=Resources(gpus=2)))
         4
@@ -106,11 +106,18 @@ class ResourceLimits:
 
 
 def check_reservation(limits: ResourceLimits, *sizes: Allocation) -> None:
-    """Raise ImpossibleBounds if a size with which a job may begin exceeds its limits.
+    """Raise an error if a limit is negative, or if a size with which a job may begin exceeds it.
 
     Raises:
+        BadInput: a limit is negative; the error names field, value and remedy.
         ImpossibleBounds: a size exceeds a limit; the error names the field and the remedy.
     """
+    amounts = Resources(
+        cpu_millis=limits.cpu_millis or 0,
+        memory_bytes=limits.memory_bytes or 0,
+        gpus=limits.gpus or 0,
+    )
+    check_resources(amounts, "resourceLimits")
     for size in sizes:
         if found := limits.excess(size):
             field, clause = found

@@ -156,6 +156,11 @@ def test_groups_of_a_document_are_part_of_its_size():
             "groups.large.nproc",
             "groups.large.nproc is not a known field",
         ),
+        (
+            {"resourceLimits": {"memoryBytes": -5}},
+            "resourceLimits.memoryBytes",
+            "resourceLimits.memoryBytes -5 is negative; give 0 or more",
+        ),
         ({"replicas": {"min": 1, "max": 5}}, "replicas.min", "raise replicas.min to 2"),
         ({"replicas": {"min": 4, "max": 8, "unit": 2}}, "replicas.unit", "replicas.unit 2 is for"),
         (
