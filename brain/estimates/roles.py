@@ -217,8 +217,9 @@ def role_use(
 
 
 def _throttled(parts: Sequence[Part]) -> float:
-    """Return the share of periods in which a quota stopped a replica on the node, or in the pod,
-    that it held most: the others wait for that one.
+    """Return the share of periods in which a quota stopped the replicas of a node, or of a pod.
+
+    Of several nodes and pods, the one that is stopped most counts, because the others wait for it.
     """
     shares: dict[tuple[NodeName, int | None], list[float]] = defaultdict(list)
     for part in parts:

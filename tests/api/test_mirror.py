@@ -8,7 +8,7 @@ import pytest
 
 from brain import calls
 from brain.errors import ImpossibleBounds, NotAllowed
-from brain.types.job import Intent, JobCopy, JobId, ObjectCondition
+from brain.types.job import Intent, JobCopy, JobId, JobState, ObjectCondition
 from brain.types.record import Role
 from brain.types.resources import PoolName
 from brain.views import JobView
@@ -53,19 +53,21 @@ ROLES = {
 }
 
 
-def resumed(api: Api, sizes: dict[str, int], **document: Any) -> tuple[int, int]:
-    """Replicas and servers of a job that Brain gets with these ``sizes``."""
+def resumed(api: Api, sizes: dict[str, int], **document: Any) -> tuple[JobState, int, int]:
+    """State, replicas and servers of a job that Brain gets with these ``sizes``."""
     with api.client(Role.SCALER) as scaler:
         scaler.send(calls.mirror(UID, replace(copy(**(ROLES | document)), sizes=sizes)))
     with api.stores.transaction() as tx:
-        found = tx.jobs.get(JobId(UID)).document.allocation
-    return found.replicas, dict(found.roles)["ps"].replicas
+        job = tx.jobs.get(JobId(UID))
+    found = job.document.allocation
+    return job.state, found.replicas, dict(found.roles)["ps"].replicas
 
 
 def test_a_job_that_has_begun_goes_on_with_the_sizes_of_its_roles(api: Api) -> None:
-    assert resumed(api, {"worker": 2, "ps": 3}) == (5, 3)
+    # Its scaler would stop the replicas of a queued job.
+    assert resumed(api, {"worker": 2, "ps": 3}) == (JobState.STARTING, 5, 3)
     # From then on Brain's own sizes hold, whatever the object says.
-    assert resumed(api, {"worker": 1, "ps": 1}, priority=1) == (5, 3)
+    assert resumed(api, {"worker": 1, "ps": 1}, priority=1) == (JobState.STARTING, 5, 3)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_a_job_that_has_begun_goes_on_with_the_sizes_of_its_roles(api: Api) -> N
 def test_sizes_that_a_job_may_not_have_now_are_left_aside(
     api: Api, sizes: dict[str, int], document: Any
 ) -> None:
-    assert resumed(api, sizes, **document) == (2, 1)
+    assert resumed(api, sizes, **document) == (JobState.QUEUED, 2, 1)
 
 
 def test_bounds_that_cannot_be_are_refused_and_the_copy_stays(api: Api) -> None:

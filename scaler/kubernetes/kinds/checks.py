@@ -275,8 +275,8 @@ def _check_groups(job: ElasticJob, role: str, spec: ReplicaSpec) -> None:
     for name in job.spec.resource_limits:
         if name not in ("cpu", "memory") and not is_accelerator(name):
             raise BadInput(
-                f"spec.resourceLimits.{name} limits replicas that are alike; beside {path} limit "
-                "only cpu, memory and accelerators",
+                f"spec.resourceLimits.{name} cannot limit a job with {path}; limit only cpu, "
+                "memory and accelerators",
                 field=f"spec.resourceLimits.{name}",
             )
     for name, group in spec.groups.items():

@@ -23,7 +23,10 @@ class ClientLimits:
 
     def __post_init__(self) -> None:
         if self.in_flight < 2:
-            raise ValueError(f"in_flight is {self.in_flight}: leases need one of at least two")
+            raise ValueError(
+                f"in_flight is {self.in_flight}, but must be at least 2, because one request is "
+                "reserved for leases"
+            )
 
     def pause(
         self, why: TooMany | Unreachable, attempt: int, random: Random, *, safe: bool, patient: bool
