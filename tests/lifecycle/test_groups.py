@@ -10,7 +10,8 @@ from brain import lifecycle, wire
 from brain.api import views
 from brain.errors import BadInput, Conflict
 from brain.estimates import asking
-from brain.lifecycle.capacity import Ledger, holding
+from brain.lifecycle.capacity import holding
+from brain.lifecycle.ledger import Ledger
 from brain.lifecycle.observed import KIND, points
 from brain.lifecycle.records import move_job
 from brain.ports import StoredFit

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from brain.lifecycle.capacity import Holding, Ledger, holding
+from brain.lifecycle.capacity import holding
 from brain.lifecycle.earlier import compared
+from brain.lifecycle.ledger import Holding, Ledger
 from brain.models.job import JobModel
 from brain.models.step_time.kinds import KindSpeeds, learn
 from brain.pool.allocator import JobPlacement

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from brain import lifecycle
-from brain.lifecycle.capacity import Holding, Ledger, Share
+from brain.lifecycle.ledger import Holding, Ledger, Share
 from brain.models.earlier import earlier_run
 from brain.models.job import fit
 from brain.pool.rounds import Memo
