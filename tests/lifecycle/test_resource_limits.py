@@ -82,7 +82,7 @@ def test_brain_chooses_no_size_beyond_the_limits():
     free = training(16, **alike)
     limited = training(3.5, **alike)
     for here in (free, limited):
-        here.live(3600)
+        here.live(600)
     assert free.job.sized(1) == limited.job.sized(1)
     assert max(plan.target.replicas for plan in free.plans) > 3
     assert max(plan.target.replicas for plan in limited.plans) == 3
