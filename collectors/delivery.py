@@ -93,14 +93,15 @@ class Delivery:
     async def turn(self) -> float:
         """Send all samples that are due; return the seconds until more are due."""
         for job in self._spool.jobs():
-            way = self.counts.ways.setdefault(job, _Way())
+            way = self._way(job)
             while time.monotonic() >= way.not_before:
                 batch = self._spool.take(job, way.batch)
                 if batch is None:
                     break
                 await self._attempt(way, batch)
         now = time.monotonic()
-        waits = [self.counts.ways[job].not_before - now for job in self._spool.jobs()]
+        # A job whose first sample arrived during an attempt is due now.
+        waits = [self._way(job).not_before - now for job in self._spool.jobs()]
         return max(0.0, min(waits, default=60.0))
 
     def hurry(self) -> None:
@@ -117,6 +118,9 @@ class Delivery:
     async def close(self) -> None:
         for way in self.counts.ways.values():
             await _close(way)
+
+    def _way(self, job: str) -> _Way:
+        return self.counts.ways.setdefault(job, _Way())
 
     async def _attempt(self, way: _Way, batch: SpooledBatch) -> None:
         try:
