@@ -84,6 +84,12 @@ def test_too_little_is_said_before_anything_else(tmp_path: Path):
     assert found.headline.startswith("Reserve more: 3.")
 
 
+def test_a_reservation_that_a_limit_enforced_is_not_said_to_have_sufficed(tmp_path: Path):
+    laptop = read(reserving(1000, 2 * GIB), 60, job_cpu_millis=300, job_memory_bytes=2 * GIB)
+    said = line(card(laptop, tmp_path), "memory").hindsight
+    assert said.startswith("no reading exceeded the reservation, and 0 % of it went unused")
+
+
 def test_what_fits_is_left_as_it_is(tmp_path: Path):
     laptop = read(reserving(1000, 4 * GIB), 60, job_cpu_millis=850, job_memory_bytes=3 * GIB)
     found = card(laptop, tmp_path)

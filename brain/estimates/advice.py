@@ -178,11 +178,7 @@ def hindsight(amount: AmountAdvice) -> str:
     """
     said = []
     if amount.reserved:
-        short = _short(amount.reserved_above)
-        said.append(
-            f"the reservation {f'was too little {short}' if short else 'always sufficed'}, and "
-            f"{percent(amount.reserved_unused)} of it went unused"
-        )
+        said.append(f"{_sufficed(amount)}, and {percent(amount.reserved_unused)} of it went unused")
     if amount.changes:
         short = _short(amount.above)
         said.append(
@@ -190,6 +186,15 @@ def hindsight(amount: AmountAdvice) -> str:
             f"with {percent(amount.unused)} unused"
         )
     return "; ".join(said)
+
+
+def _sufficed(amount: AmountAdvice) -> str:
+    if short := _short(amount.reserved_above):
+        return f"the reservation was too little {short}"
+    # Use that a limit holds down never exceeds it, so the readings do not show that it sufficed.
+    if amount.target > amount.reserved:
+        return "no reading exceeded the reservation"
+    return "the reservation always sufficed"
 
 
 def _short(above: float) -> str:
