@@ -73,4 +73,4 @@ def test_a_job_larger_than_the_pool_stays_where_it_is_and_says_why():
 
     reasons = {a.replicas: a.why_not for a in laptop.decision.explanation.alternatives}
     assert laptop.size == 1
-    assert "fit the pool now" in reasons[64]
+    assert "the pool has room for" in reasons[64]

@@ -90,7 +90,7 @@ class TestSubmitting:
         with here.stores.transaction() as tx:
             second = tx.jobs.get("j2")
         assert second.state is JobState.QUEUED
-        assert second.reason == "1 of 2 replicas fit pool local now"
+        assert second.reason == "pool local has room for 1 of 2 replicas now"
 
     def test_priority_goes_before_age(self):
         here = laptop(replicas=Bounds(min=3, max=3))
@@ -700,7 +700,7 @@ class TestCapacity:
             why = lifecycle.obstacle(tx, tx.jobs.get(here.id), waits)
 
         assert waits.state is PlanState.APPROVED
-        assert why == "2 of 3 replicas fit the pool now"
+        assert why == "the pool has room for 2 of 3 replicas now"
 
     def test_it_begins_when_the_capacity_was_observed_free(self):
         here = running()

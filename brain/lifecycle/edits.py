@@ -105,8 +105,8 @@ def edit(
     fits = room(tx, sized(job, asked))
     if fits < size and not at_once:
         raise Conflict(
-            f"{fits} of {count(size, 'replica')} with these amounts fit the pool {job.pool} now; "
-            "request smaller amounts, or free part of the pool"
+            f"pool {job.pool} has room for {fits} of {count(size, 'replica')} with these amounts "
+            "now; request smaller amounts, or free part of the pool"
         )
     same = size == current.replicas
     target = replace(

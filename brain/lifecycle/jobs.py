@@ -300,7 +300,9 @@ def _admitted(
             job = _beginning(tx, job, size, named, now) if mine else job
             begin_on(tx, job, () if tx.plans.of(job.id) else nodes(job, size), now)
             inherit(tx, job, now)
-            move_job(tx, job, JobState.STARTING, f"{count(size, 'replica')} fit the pool", now)
+            move_job(
+                tx, job, JobState.STARTING, f"the pool has room for {count(size, 'replica')}", now
+            )
             return True
     move_job(tx, job, JobState.QUEUED, why_not, now)
     return False
@@ -333,7 +335,7 @@ def _unfit(tx: Transaction, job: Job, size: int, fits: int) -> str | None:
         return None
     if not tx.nodes.of(job.pool):
         return f"no node of pool {job.pool} has registered yet"
-    return f"{fits} of {count(size, 'replica')} fit pool {job.pool} now"
+    return f"pool {job.pool} has room for {fits} of {count(size, 'replica')} now"
 
 
 def _intend(tx: Transaction, job: Job, intent: Intent, by: str, now: datetime) -> Job:

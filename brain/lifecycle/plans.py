@@ -197,7 +197,7 @@ def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -
     more = plan.current.each.at_least(target.each) != plan.current.each
     grows = target.replicas > plan.current.replicas or more
     if grows and (fits := room(tx, asked)) < target.replicas:
-        return f"{fits} of {count(target.replicas, 'replica')} fit the pool now"
+        return f"the pool has room for {fits} of {count(target.replicas, 'replica')} now"
     return None
 
 

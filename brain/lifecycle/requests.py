@@ -111,8 +111,8 @@ def clamp(
     if not possible:
         expect_within_limits(job, replace(ahead, replicas=max(sizes[0], others(ahead.roles) + 1)))
         raise Conflict(
-            f"the job needs at least {count(sizes[0], 'replica')}, but {fits} fit the pool "
-            f"{job.pool} now; free part of the pool, or wait"
+            f"the job needs at least {count(sizes[0], 'replica')}, but pool {job.pool} has room "
+            f"for {fits} now; free part of the pool, or wait"
         )
     size = max((size for size in possible if size <= replicas), default=possible[0])
     if size == replicas:

@@ -31,7 +31,7 @@ def narrowed(situation: Situation, by: Sequence[Narrowing]) -> Situation:
 
 def within_room(situation: Situation) -> Situation:
     """Exclude sizes that the pool has no room for now."""
-    why = f"{count(situation.room, 'replica')} fit the pool now"
+    why = f"the pool has room for {count(situation.room, 'replica')} now"
     return situation.without([size for size in situation.sizes if size > situation.room], why)
 
 

@@ -328,7 +328,7 @@ def test_a_way_back_to_amounts_for_which_no_room_is_left_lapses():
 
     here.wait(here.settings.proposal_seconds).turn()
     assert here.plans[0].state is PlanState.EXPIRED
-    assert "0 of 1 replica fit the pool now" in here.plans[0].outcome.detail
+    assert "the pool has room for 0 of 1 replica now" in here.plans[0].outcome.detail
 
 
 def test_an_edit_of_a_job_that_is_being_suspended_says_so():
@@ -387,7 +387,7 @@ def test_an_impossible_edit_is_refused_with_field_and_remedy(
 
 def test_what_does_not_fit_now_and_what_changes_nothing_is_a_conflict():
     here = training()
-    with pytest.raises(Conflict, match="1 of 2 replicas with these amounts fit"):
+    with pytest.raises(Conflict, match="room for 1 of 2 replicas with these amounts"):
         edit(here, memory_bytes=5 * GIB, replicas=2)
     with pytest.raises(Conflict, match="already has these values"):
         edit(here, memory_bytes=2 * GIB)

@@ -104,7 +104,7 @@ def test_a_size_that_leaves_only_groups_is_refused():
 
 
 def test_a_group_has_room_by_its_own_amounts():
-    with pytest.raises(Conflict, match="with these amounts fit the pool"):
+    with pytest.raises(Conflict, match="replicas with these amounts now"):
         edit(training(), role="large", replicas=4)
 
 

@@ -120,7 +120,7 @@ def test_what_does_not_fit_the_pool_is_no_candidate():
     choice = Efficient().choose(narrowing.within_room(full))
 
     assert choice.replicas == 1
-    assert dict(choice.why_not)[2] == "1 replica fit the pool now"
+    assert dict(choice.why_not)[2] == "the pool has room for 1 replica now"
 
 
 def test_what_fell_short_is_not_tried_again():
