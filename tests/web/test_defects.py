@@ -39,6 +39,20 @@ TOUCHING = """() => {
 }"""
 
 
+def test_the_head_of_a_renewed_proposal_stays_within_its_card(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with served.stores() as stores, stores.transaction() as tx:
+        plan = tx.plans.get(seed.DIGITS, proposal)
+        tx.plans.put(replace(plan, updated_at=plan.created_at + timedelta(minutes=2)))
+    for width in (1440, 1100, 390):
+        with visit(browser, served, width=width) as seen:
+            afresh(seen.page, f"{served.url}/#/jobs/{seed.DIGITS}")
+            head = seen.page.locator(".rec .hd")
+            expect(head).to_contain_text("renewed")
+            assert head.evaluate("one => one.scrollWidth <= one.clientWidth"), width
+
+
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The fleet of ``seed``: tiny-lm changes its world, wave-net has a verdict of days ago."""

@@ -77,7 +77,7 @@ function toldBatch(told: ToldBatch): string {
 function told(found: Calibrated): string {
   const inside = Math.round(found.coverage * found.count);
   const range = `${percent(found.coverage_low)} to ${percent(found.coverage_high)}`;
-  return `${inside} of ${count(found.count, "promise")} held their band (of all promises, ${range} would); measured ${change(Math.exp(found.bias) - 1)} on average.`;
+  return `${inside} of ${count(found.count, "promise")} held ${found.count === 1 ? "its" : "their"} band (of all promises, ${range} would); measured ${change(Math.exp(found.bias) - 1)} on average.`;
 }
 
 function trialSaid(trial: FreeTrial): string {
