@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
+from enum import Enum
 from functools import cache, lru_cache
 from math import isfinite
 from threading import Lock
@@ -289,6 +290,7 @@ _WRITE: Mapping[Any, str] = {
     float: "not a number; write 1.5, for example",
     bool: "neither true nor false; write one of them without quotes",
     str: "not text; put it in quotes",
+    datetime: "not a date and a time; write 2026-12-01T18:00:00Z, for example",
 }
 
 
@@ -320,6 +322,9 @@ def _no_value_of(data: object, kind: Any, path: str) -> BadInput | None:
         said = "not a list; write [a], for example"
     if _values_of(kind) is not None:
         said = "not a mapping; write {name: value}, for example"
+    for one in options:
+        if isinstance(one, type) and issubclass(one, Enum):
+            said = f"not a known value; choose one of {', '.join(each.value for each in one)}"
     if path.endswith("Bytes"):
         said = f"not a number of bytes; write {4 << 30} for 4 GiB, for example"
     if said is None and (inner := _dataclass_in(kind)) is not None:

@@ -233,7 +233,7 @@ class JobDocument:
                 f"processesPerReplica {self.processes_per_replica} must be at least 1",
                 field="processesPerReplica",
             )
-        if not self.command and not self.image:
+        if not any(self.command[:1]) and not self.image:
             raise BadInput("command is empty; give the program to run", field="command")
         _check_process(self.command, self.environment)
         check_budget(self.budget, self.deadline, self.steps)

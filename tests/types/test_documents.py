@@ -42,6 +42,7 @@ def test_bounds_that_no_size_satisfies_are_refused_with_the_remedy(
     ("fields", "field"),
     [
         ({"command": ()}, "command"),
+        ({"command": ("", "train.py")}, "command"),
         ({"processes_per_replica": 0}, "processesPerReplica"),
         ({"command": ("a\0b",)}, "command"),
         ({"environment": {"KEY": Secret()}}, "environment.KEY"),
@@ -69,6 +70,32 @@ def test_what_can_never_run_is_refused_by_the_name_of_its_field(fields: dict[str
         document(**fields).check()
 
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (
+            {"optimizeMode": "pool"},
+            "optimizeMode 'pool' is not a known value; choose one of manual, single-job, cluster",
+        ),
+        (
+            {"policy": {"mode": "aut"}},
+            "policy.mode 'aut' is not a known value; choose one of off, shadow, approve, auto",
+        ),
+        (
+            {"deadline": "soon"},
+            "deadline 'soon' is not a date and a time; write 2026-12-01T18:00:00Z, for example",
+        ),
+    ],
+)
+def test_a_value_that_does_not_exist_is_refused_with_those_that_do(
+    fields: dict[str, Any], says: str
+):
+    with pytest.raises(BadInput) as refused:
+        wire.job_document({"name": "a", "command": ["python", "train.py"], **fields})
+    assert str(refused.value) == says
+    assert refused.value.field == says.split()[0]
 
 
 @pytest.mark.parametrize(
