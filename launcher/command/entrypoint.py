@@ -127,7 +127,7 @@ def _check(
                 "--no-python and --module exclude each other; drop one of them", field="command"
             )
         _find(script, environment, directory)
-    elif not options.get("module"):
+    elif not options.get("module") and script != "-":
         _exists(script, directory)
 
 

@@ -197,9 +197,7 @@ IDLE_TORCHRUN: Mapping[str, tuple[Any, str]] = {
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises an error instead of exiting, because it also parses job
-    documents.
-    """
+    """A parser that raises an error and does not exit, because it also parses job documents."""
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(message, field="command")
@@ -263,7 +261,7 @@ def split(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str], list
     """
     head: list[str] = []
     rest = list(arguments)
-    while rest and rest[0].startswith("-"):
+    while rest and _is_flag(rest[0]):
         if rest[0] == "--":
             return head, rest[1:]
         _, full, count = _next_flag(rest, torchrun)
@@ -282,7 +280,7 @@ def for_torchrun(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str
     kept: list[str] = []
     dropped: list[str] = []
     rest = list(arguments)
-    while rest and rest[0].startswith("-") and rest[0] != "--":
+    while rest and _is_flag(rest[0]) and rest[0] != "--":
         flag, full, count = _next_flag(rest, torchrun)
         if flag is None or flag in torchrun.flags:
             kept += rest[:count]
@@ -290,6 +288,10 @@ def for_torchrun(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str
             dropped.append(full.partition("=")[0])
         del rest[:count]
     return [*kept, *rest], dropped
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("-") and word != "-"  # which is a script on standard input
 
 
 def _next_flag(words: Sequence[str], torchrun: Torchrun) -> tuple[Flag | None, str, int]:

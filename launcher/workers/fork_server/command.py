@@ -113,7 +113,9 @@ def first_path(
     if command.kind != "script":
         return directory
     path = os.path.realpath(os.path.join(directory, command.target))
-    return path if os.path.isdir(path) or zipfile.is_zipfile(path) else os.path.dirname(path)
+    # Who reads a pipe takes its text away from the script.
+    archive = os.path.isfile(path) and zipfile.is_zipfile(path)
+    return path if os.path.isdir(path) or archive else os.path.dirname(path)
 
 
 def has_modules(directory: str | None, names: Sequence[str]) -> bool:
@@ -125,7 +127,9 @@ def has_modules(directory: str | None, names: Sequence[str]) -> bool:
 
 
 def source_of(command: PythonCommand, directory: str) -> bytes | None:
-    """Return the script's text if it is in the job's own directory; else None."""
+    """Return the script's text if it is in the job's own directory; else None. The text of a pipe
+    counts as empty, because only the script can read it.
+    """
     if command.kind == "command":
         return os.fsencode(command.target)
     base = Path(directory, command.target)
@@ -133,6 +137,8 @@ def source_of(command: PythonCommand, directory: str) -> bytes | None:
         base = Path(directory, *command.target.split("."))
     candidates = [base, base.with_name(base.name + ".py"), base / "__main__.py"]
     for path in candidates:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            return b""
         try:
             return path.read_bytes()
         except OSError:

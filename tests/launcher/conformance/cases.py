@@ -135,6 +135,7 @@ WORDS = {
 }
 
 _INSTALLED = {"PYTHONPATH": "{installed}"}
+_PRINTS = b"import sys\nprint(sys.argv, __name__)\n"
 
 #: How a process of Python is made, and what it may rely on.
 PROCESSES = {
@@ -162,6 +163,8 @@ PROCESSES = {
     "fork server": _behave("multiprocessing", "forkserver"),
     "launcher in a launcher": _behave("nested"),
     "standard input": _behave("reads", stdin=b"first\nsecond\n"),
+    "a script on standard input": Case(["-", "a", "-b"], stdin=_PRINTS),
+    "a script in a pipe": Case(["/dev/stdin", "a", "-b"], stdin=_PRINTS),
     "group of processes": Case([*TWO, "collective.py"]),
     "settings before the import": Case([*TWO, "chosen.py"]),
     "libraries with a past": Case([*TWO, "libraries.py", "a"], _INSTALLED),
