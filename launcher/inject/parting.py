@@ -4,8 +4,8 @@ torch 2.13 may hang forever if a gloo group is destroyed right after its last us
 destructor holds the interpreter's lock while it waits for the group's threads. Such a thread may
 need this lock to release a tensor. On a busy machine about one process in ten hangs at its end,
 under any launcher. So a destroyed group is kept until it has been unused for a long time, or its
-process ends; unclear cases are left to torch. This module runs inside workers, uses only the
-standard library and supports CPython 3.8 and later.
+process ends; unclear cases are left to torch, and so are groups that met in a file. This module
+runs inside workers, uses only the standard library and supports CPython 3.8 and later.
 """
 
 import atexit
@@ -70,7 +70,18 @@ def keep(module: "Any", groups: "list[Any]") -> None:
             _kept.remove((at, group))
             ctypes.pythonapi.Py_DecRef(ctypes.py_object(group))
     for group in groups:
+        if _in_a_file(module._world.pg_map[group][1]):
+            continue
         if "gloo" in str(module._world.pg_backend_config.get(group)):
             # The list goes as the interpreter ends; this reference does not.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
             _kept.append((now, group))
+
+
+def _in_a_file(store: "Any") -> bool:
+    """True if a group's ranks met in a file. The last rank's store deletes it as it is destroyed,
+    and the next run would find the addresses of this one there.
+    """
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return type(store).__name__ == "FileStore"

@@ -20,11 +20,25 @@ class Group:
         self.group_name = name
 
 
+class TCPStore:
+    pass
+
+
+class FileStore:
+    pass
+
+
+class PrefixStore:
+    def __init__(self, underlying_store: object) -> None:
+        self.underlying_store = underlying_store
+
+
 @pytest.fixture
 def parting(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The guest, as workers load it, beside a torch of two gloo groups and one of NCCL."""
     groups = {Group("all"): "cpu:gloo,cuda:nccl", Group("some"): "gloo", Group("cards"): "nccl"}
-    world = SimpleNamespace(pg_map=dict.fromkeys(groups), pg_backend_config=dict(groups))
+    stores = dict.fromkeys(groups, ("gloo", PrefixStore(TCPStore())))
+    world = SimpleNamespace(pg_map=stores, pg_backend_config=dict(groups))
     torch = SimpleNamespace(
         _world=world,
         _update_default_pg=lambda group: None,
@@ -38,7 +52,7 @@ def parting(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.begin()
-    del groups
+    del groups, stores
     yield module
     module.STILL_SECONDS = -1.0
     module.keep(torch, [])
@@ -67,6 +81,16 @@ def test_one_group_that_is_destroyed_is_kept(parting: ModuleType) -> None:
     seen = _forgotten(torch._world)
 
     assert [name for name, group in seen.items() if group() is not None] == ["some"]
+
+
+def test_groups_that_met_in_a_file_go_with_their_file(parting: ModuleType) -> None:
+    torch = sys.modules[TORCH]
+    store = PrefixStore(PrefixStore(FileStore()))
+    torch._world.pg_map = dict.fromkeys(torch._world.pg_map, ("gloo", store))
+    torch._update_default_pg(None)
+    seen = _forgotten(torch._world)
+
+    assert [name for name, group in seen.items() if group() is not None] == []
 
 
 def test_a_new_default_group_keeps_nothing(parting: ModuleType) -> None:
