@@ -35,7 +35,7 @@ from launcher.values.replica import JobPlace
 from launcher.workers import events
 from launcher.workers.collector import keep_collector, undelivered
 from launcher.workers.processes.failures import failure_report, hand_on_error
-from launcher.workers.processes.process import Guard
+from launcher.workers.processes.process import Guard, unignore
 
 #: A world started by hand that has saved nothing may be restarted for a joiner while it is young.
 _FREE_SECONDS = 30.0
@@ -53,6 +53,7 @@ def run(config: LaunchConfig) -> int:
     """
     if config.events:
         events.hostname()
+    unignore(config.signals)  # workers of torchrun, which handles them, ignore none of them either
     guard = Guard()  # an agent that is killed leaves its directory to it
     scratch = Path(tempfile.mkdtemp(prefix="brain-run-"))
     guard.watch(scratch)

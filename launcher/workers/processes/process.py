@@ -5,6 +5,7 @@ import errno
 import importlib.util
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -210,6 +211,15 @@ class Guard:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # somebody killed it
             self._process.stdin.write(b"\0".join(words) + b"\n")
+
+
+def unignore(names: Sequence[str]) -> None:
+    """Restore the default action of the signals in ``names`` that this process was started to
+    ignore, as by ``nohup`` or a shell's ``&``, before it starts any process that would inherit it.
+    """
+    for signum in (signal.Signals[name] for name in names):
+        if signal.getsignal(signum) == signal.SIG_IGN:
+            signal.signal(signum, signal.SIG_DFL)
 
 
 def listen(path: Path) -> socket.socket:

@@ -31,6 +31,8 @@ class Case:
     #: Seconds for which the launcher is then stopped, and whether all that it started is, too.
     pause_seconds: float = 0.0
     everything: bool = False
+    #: Started with these signals ignored, as by ``nohup`` and a shell's ``&``.
+    ignored: Sequence[str] = ()
     stdin: bytes = b""
     #: Whoever reads the output stops after the first line.
     closes: bool = False
@@ -53,6 +55,7 @@ def _behave(*arguments: str, flags: Sequence[str] = (), **more: object) -> Case:
 
 TWO = ("--nproc-per-node=2",)
 LOGGED = ("--log-dir={work}",)
+_BACKGROUND = ("SIGHUP", "SIGINT", "SIGQUIT")
 
 #: What a script sees of itself and its place.
 SIGHTS = {
@@ -146,6 +149,7 @@ PROCESSES = {
         "ends",
         stdin=b"first\nsecond\n",
     ),
+    "interpreter in the background": _behave("interpreter", ignored=_BACKGROUND),
     "interpreter of a module": Case(["-m", "behave", "interpreter"]),
     "interpreter with options": _behave(
         "interpreter",

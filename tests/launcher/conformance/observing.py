@@ -122,7 +122,10 @@ def _start(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         # Who runs tests in the background may ignore some, and launchers would inherit that.
-        preexec_fn=lambda: [signal.signal(each, signal.SIG_DFL) for each in _HEARD],
+        preexec_fn=lambda: [
+            signal.signal(each, signal.SIG_IGN if each.name in case.ignored else signal.SIG_DFL)
+            for each in _HEARD
+        ],
     )
 
 
