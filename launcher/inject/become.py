@@ -331,7 +331,7 @@ def _stream(fd: int, name: str, like: "Any") -> "Any":
         encoding=like.encoding,
         errors=like.errors,
         newline=None if fd == 0 else "\n",
-        line_buffering=not unbuffered and (os.isatty(fd) or fd == 2),
+        line_buffering=not like.write_through and (os.isatty(fd) or fd == 2),
         write_through=like.write_through,
     )
     made.mode = mode[0]  # type: ignore[misc]

@@ -170,3 +170,29 @@ def test_checkpoint_saved_reaches_the_probe_and_is_silent_without_one(tmp_path: 
     probe = a_probe(tmp_path, "def start(config): pass\ndef saved(path): print('saved', path)")
     assert run(tmp_path, script, probe=probe).stdout == "saved /c.pt\ndone\n"
     assert run(tmp_path, script).stdout == "done\n"
+
+
+def test_streams_of_a_forked_worker_are_those_of_an_unbuffered_python_on_a_terminal() -> None:
+    become = PACKAGE / "inject" / "become.py"
+    lines = f"""
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("_brain_become", {str(become)!r})
+become = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(become)
+for fd, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
+    made = become._stream(fd, stream.name, stream)
+    for each in (stream, made):
+        print(each.line_buffering, each.write_through, each.encoding, each.errors, each.isatty())
+"""
+    ours, theirs = os.openpty()
+    try:
+        command = [sys.executable, "-u", "-c", lines]
+        ran = subprocess.run(
+            command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, timeout=100, check=True
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    seen = ran.stdout.splitlines()
+    assert seen[0::2] == seen[1::2]
+    assert len(seen) == 6
