@@ -32,12 +32,6 @@ NAMES = 1000
 TELL_SECONDS = 0.5
 #: Seconds between two looks for orphans of workers that have ended here.
 SWEEP_SECONDS = 10.0
-#: What differs between the ranks of a world: whoever reads it while it is imported is not shared.
-_NAMES = """RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK
-ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT
-TORCHELASTIC_ERROR_FILE TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_USE_AGENT_STORE
-TORCHELASTIC_SIGNALS_TO_HANDLE ROLE_NAME"""
-PER_RANK = frozenset(_NAMES.encode().split())
 
 
 def main(names: "dict[str, Any]") -> "Any":
@@ -80,6 +74,9 @@ def load(name: str, path: "str | None" = None) -> "ModuleType":
     return module
 
 
+ranks = load("ranks")
+
+
 class Server:
     """One fork server's imports and workers, finished and outstanding."""
 
@@ -93,8 +90,8 @@ class Server:
         self.told_at = time.monotonic()
         #: Why nothing may be forked here any more.
         self.spoiled: "dict[str, str] | None" = None
-        #: What torch does not have of the names in ``torch_names.py``.
-        self.lacks: "Any" = None
+        #: Why workers start by themselves: as ``ranks.py`` or ``torch_names.py`` says.
+        self.lacks: "Any" = ranks.lacks()
         self.preparing = False
         self.workers: "set[int]" = set()
         self.generators: "Any" = None
@@ -105,7 +102,7 @@ class Server:
         #: Modules in the script's own directory, and those of them that something stands for here.
         self.own: "frozenset[str]" = frozenset()
         #: Variables that differ between ranks here.
-        self.of_ranks = PER_RANK
+        self.of_ranks = ranks.PER_RANK
         self.hidden: "list[str]" = []
 
     def serve(self) -> "Any":
@@ -141,7 +138,9 @@ class Server:
                 sys.modules.pop("_brain_probe", None)
         if spec:
             self.become.pose(self.place, spec)
-            self.of_ranks = PER_RANK.union(map(os.fsencode, spec["of_ranks"]))
+            self.of_ranks = ranks.PER_RANK.union(map(os.fsencode, spec["of_ranks"]))
+        if self.lacks:
+            self.spoiled = {"module": "site", "why": self.lacks["why"], "origin": ""}
         if message.get("pace"):
             sys.meta_path.insert(0, Pacer(message["pace"]))
         if spec.get("first") is not None and self.todo:
@@ -180,7 +179,7 @@ class Server:
         waiting = socket.socket(fileno=fds[0])
         traces = load("traces")
         printed, spec = traces.Printed(), message["spec"]
-        self.watch_environment(traces, PER_RANK.union(map(os.fsencode, spec["of_ranks"])))
+        self.watch_environment(traces, ranks.PER_RANK.union(map(os.fsencode, spec["of_ranks"])))
         self.place.print, self.place.stages = printed.again, load("stages").Stages()
         self.become.pose(self.place, spec)
         for module in message["modules"]:
@@ -196,7 +195,7 @@ class Server:
         own = shadows.modules_in(spec["first"]) if spec["first"] is not None else ()
         if message["modules"] and shadows.hidden(own, self.place.standing):
             os._exit(0)  # a worker that starts by itself finds the script's
-        lacks = load("torch_names").lacks() if "torch" in sys.modules else None
+        lacks = self.lacks or (load("torch_names").lacks() if "torch" in sys.modules else None)
         if message.get("cuda") is not None:
             importlib.import_module("torch").zeros(1, device="cuda:%d" % message["cuda"])
         try:

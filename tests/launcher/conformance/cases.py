@@ -169,6 +169,9 @@ PROCESSES = {
     "standard input": _behave("reads", stdin=b"first\nsecond\n"),
     "a script on standard input": Case(["-", "a", "-b"], stdin=_PRINTS),
     "a script in a pipe": Case(["/dev/stdin", "a", "-b"], stdin=_PRINTS),
+    "a site module of ranks": Case(
+        [*TWO, "observe.py"], {"PYTHONPATH": str(SCRIPTS / "customized")}
+    ),
     "group of processes": Case([*TWO, "collective.py"]),
     "settings before the import": Case([*TWO, "chosen.py"]),
     "libraries with a past": Case([*TWO, "libraries.py", "a"], _INSTALLED),
