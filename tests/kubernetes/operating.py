@@ -192,13 +192,18 @@ def staged(directory: Path) -> Iterator[Stage]:
     """Two nodes of 16 CPUs and 8 GPUs."""
     with ground(directory) as running:
         kubelet, scheduler = FakeKubelet(running), Scheduler(running)
-        more = {"tencent.com/vcuda-core": "800"}
-        kubelet.add_nodes("n0", "n1", cpu="16", memory="64Gi", gpus=8, more=more)
+        add_nodes(kubelet, "n0", "n1")
         try:
             yield Stage(running, kubelet)
         finally:
             scheduler.close()
             kubelet.close()
+
+
+def add_nodes(kubelet: FakeKubelet, *names: str) -> None:
+    """Register nodes of 16 CPUs and 8 GPUs."""
+    more = {"tencent.com/vcuda-core": "800"}
+    kubelet.add_nodes(*names, cpu="16", memory="64Gi", gpus=8, more=more)
 
 
 @contextmanager

@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
-from brain.types.job import JobState
+from brain.types.job import JobId, JobState
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.runtime.cluster import POD, NotFound
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
+from tests.kubernetes.apiserver.hands import NODES
 from tests.kubernetes.operating import (
     Place,
     Stage,
     accepted,
+    add_nodes,
     job,
     living,
     looping,
@@ -111,6 +113,34 @@ def test_pods_of_a_lost_node_are_replaced_on_another(stage: Stage, place: Place)
         finally:
             stage.kubelet.find_node("n0")
     assert len(lost) == 16
+
+
+def test_pods_of_a_node_that_was_deleted_and_registers_again_end(stage: Stage, place: Place):
+    accepted(place, replicas=4, minReplicas=2)
+    with looping(place):
+        until("four run", lambda: len(place.run()) == 4, place.run)
+        lost = {index for index, node in nodes(place).items() if node == "n0"}
+        stage.ground.hands.call(lambda: stage.ground.hands.delete(NODES, ("", "n0")))
+        until("their replacements exist", lambda: len(place.pods().keys() - lost) == 4, place.pods)
+        add_nodes(stage.kubelet, "n0")
+        until("they end", lambda: len(place.run()) == 4 and not lost & place.run(), place.pods)
+
+    assert lost
+
+
+def test_no_pod_of_a_job_that_is_being_deleted_is_replaced(place: Place):
+    made = accepted(place)
+    held = {"metadata": {"finalizers": ["example.com/keep"]}}
+    place.cluster.merge(JOB, place.namespace, "digits", held)
+    place.cluster.delete(JOB, place.namespace, "digits")
+    uid = JobId(made["metadata"]["uid"])
+
+    def lacking() -> str | None:
+        return place.operator.backend.observe(uid, place.api.now).lacking
+
+    until("no pod may start", lambda: lacking() == "its ElasticJob was deleted", lacking)
+    free = {"metadata": {"finalizers": None}}
+    place.cluster.merge(JOB, place.namespace, "digits", free)
 
 
 def test_suspending_ends_the_pods_and_resuming_brings_them_back(place: Place):

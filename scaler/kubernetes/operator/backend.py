@@ -210,7 +210,11 @@ class KubernetesBackend(Replicas):
     def close(
         self, job: JobId, replica: int, exit: ReplicaExit, detail: str, now: datetime
     ) -> None:
-        """Record a replica's end in an annotation of its pod, which the next operator reads."""
+        """Record a replica's end in an annotation of its pod, which the next operator reads.
+
+        A pod that has not ended is deleted, because its replica is replaced: its node may register
+        again and still run the pod.
+        """
         with self._lock:
             seen = self._seen(job, now).get(replica)
             if seen is None or seen.phase not in (ReplicaPhase.GONE, ReplicaPhase.INTENDED):
@@ -219,9 +223,8 @@ class KubernetesBackend(Replicas):
             self._job(job).gone[replica] = ended_as(seen, ending)
         pod = self._pod(job, replica)
         if pod is not None and not self._advised(job):
-            said = {identity.ENDING: wire.encode(ending).decode()}
             name = f"close {pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            self._acts.do(name, partial(self._annotate, pod, said))
+            self._acts.do(name, partial(self._write_off, pod, ending))
 
     def has_token(self, job: JobId) -> bool:
         """True if the job's Secret has a token, or the job's pods run no agent of Brain."""
@@ -311,6 +314,12 @@ class KubernetesBackend(Replicas):
         except BadInput:
             return False
 
+    def _write_off(self, pod: Object, ending: ReplicaEnd) -> None:
+        if (pod.get("status") or {}).get("phase") not in _OVER:
+            # First: an operator that finds the annotation does not look at the pod again.
+            self._delete(pod, None)
+        self._annotate(pod, {identity.ENDING: wire.encode(ending).decode()})
+
     def _delete(self, pod: Object, grace_seconds: int | None) -> None:
         metadata = pod["metadata"]
         try:
@@ -335,7 +344,7 @@ class KubernetesBackend(Replicas):
     def _spent(self, job: JobId) -> str | None:
         """Return the reason why the job's object allows no further replica; None if it does."""
         obj = self._find(job)
-        if obj is None:
+        if obj is None or "deletionTimestamp" in obj["metadata"]:
             return "its ElasticJob was deleted"
         try:
             read = read_elastic_job(obj)
