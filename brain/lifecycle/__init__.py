@@ -55,10 +55,11 @@ from brain.lifecycle.proposals import (
     waits_for_approval,
     withdraw,
 )
+from brain.lifecycle.replicas import replicas_reported
 from brain.lifecycle.requests import alone, approve, clamp, refusal, reject, request, rollback
 from brain.lifecycle.restarts import overtaken, propose_restart, unfreed
 from brain.lifecycle.verdicts import newest_verdict, verdicts
-from brain.lifecycle.worlds import replicas_reported, world_reported
+from brain.lifecycle.worlds import world_reported
 
 __all__ = [
     "admit",

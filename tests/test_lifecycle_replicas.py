@@ -1,0 +1,59 @@
+"""Reports of scalers: which end of a replica ends its job, and why a job still starts."""
+
+import pytest
+
+from brain.types.job import JobState
+from brain.types.world import Replica, ReplicaExit
+from tests import builders
+from tests.test_lifecycle import exited, laptop, running
+
+
+def alive(id: int) -> Replica:
+    return builders.replica(id)
+
+
+@pytest.mark.parametrize(
+    ("exit", "state"),
+    [(ReplicaExit.SUCCEEDED, JobState.SUCCEEDED), (ReplicaExit.FAILED, JobState.FAILED)],
+)
+def test_a_job_ends_as_its_replica_did_even_if_a_replaced_one_ended_later(
+    exit: ReplicaExit, state: JobState
+):
+    here = running()
+    here.observe(alive(1))
+
+    job = here.observe(
+        exited(0, ReplicaExit.LOST, seconds=61, detail="its pod was deleted"),
+        exited(1, exit, seconds=60),
+    )
+
+    assert job.state is state
+
+
+def test_a_success_does_not_end_a_job_while_another_replica_is_alive():
+    here = running()
+
+    job = here.observe(
+        exited(0, ReplicaExit.LOST, seconds=61), exited(1, ReplicaExit.SUCCEEDED), alive(2)
+    )
+
+    assert job.state is JobState.DEGRADED
+
+
+def test_a_job_no_longer_waits_for_what_its_replicas_have_got():
+    here = laptop()
+    here.turn()
+    here.observe(waiting="2 of 2 replicas wait for room")
+
+    job = here.observe(*(alive(id) for id in range(here.wish().replicas)))
+
+    assert job.state is JobState.STARTING
+    assert job.reason == "1 replica exists, and has not formed a world yet"
+
+
+def test_a_job_still_waits_while_some_of_its_replicas_are_missing():
+    here = laptop(replicas=builders.Bounds(min=2, max=4))
+    here.turn()
+    here.observe(alive(0), waiting="1 of 2 replicas waits for room")
+
+    assert here.observe(alive(0)).reason == "1 of 2 replicas waits for room"
