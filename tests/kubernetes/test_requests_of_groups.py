@@ -175,3 +175,25 @@ def test_an_edit_of_a_group_that_is_already_true_is_accepted(
     refusals = [why for why in grown.said if "already" in why]
     assert len(refusals) == (outcome == "refused")
     assert brain.asked == [("a", 3), ("a", 4)]
+
+
+@pytest.mark.parametrize(("groups", "asked"), [({}, (None, 4)), ({"a": {"replicas": 1}}, ("a", 3))])
+def test_an_edit_before_the_first_status_is_asked_for(
+    groups: Json, asked: tuple[str | None, int]
+) -> None:
+    brain = Brain(worker=2, a=1) if groups else Brain(worker=2)
+    obj = jobs.job("t", replicas=brain.size, minReplicas=2, maxReplicas=9, groups=groups)
+    obj["metadata"] |= {"uid": "u", "generation": 1}
+    cluster = SimpleNamespace(get=lambda *_: {"metadata": {}})
+    requests = Requests(cast(Any, cluster), cast(Any, brain), lambda *_: None)
+
+    def look() -> Json:
+        now = deepcopy(obj)
+        return requests.size(now, read_elastic_job(now), brain.view()) or {}
+
+    assert look()["message"] == "the size at its start"
+    worker = obj["spec"]["replicaSpecs"]["worker"]
+    (worker["groups"]["a"] if groups else worker)["replicas"] = asked[1]
+    obj["metadata"]["generation"] = 2
+
+    assert (look()["outcome"], brain.asked) == ("accepted", [asked])

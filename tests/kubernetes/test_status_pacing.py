@@ -27,6 +27,13 @@ def test_the_first_status_waits_for_the_first_pod_but_not_for_long():
     assert pace.pause(obj(), {"replicas": 0}, after(5)) is None
 
 
+def test_the_answer_to_an_edit_does_not_wait_for_the_first_pod():
+    began, edited = {"generation": 0}, {"generation": 1}
+
+    assert StatusPace().pause(obj(), {"replicas": 0, "request": began}, after(1)) == 4
+    assert StatusPace().pause(obj(), {"replicas": 0, "request": edited}, after(1)) is None
+
+
 def test_counts_wait_for_one_another_from_the_first_change_on():
     pace, known = StatusPace(), obj(replicas=1)
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
+import msgspec
+
 from brain.types.job import Intent, JobId
 from brain.views import JobView, PlanView
 from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
@@ -46,6 +48,8 @@ class Requests:
         self._cluster, self._brain, self._say = cluster, brain, say
         #: Jobs that are suspended by a request from here.
         self._suspended: set[JobId] = set()
+        #: The sizes with which each job began whose status has no answer yet.
+        self._begun: dict[JobId, Request] = {}
 
     def intent(self, obj: Object, job: ElasticJob, view: JobView) -> JobView:
         """Suspend or resume the job as ``spec.suspend`` says, if an edit changed that.
@@ -76,6 +80,7 @@ class Requests:
 
     def forget(self, job: JobId) -> None:
         self._suspended.discard(job)
+        self._begun.pop(job, None)
 
     def deadline(self, obj: Object, job: ElasticJob, view: JobView, now: datetime) -> JobView:
         """End a job whose ``activeDeadlineSeconds`` have passed."""
@@ -102,13 +107,14 @@ class Requests:
         Return Brain's answer, for the status.
         """
         asked = job.spec.replica_specs[job.scaled].replicas
-        generation, known = job.metadata.generation, job.status.request
+        generation = job.metadata.generation
         answer: dict[str, Any] = {"observedGeneration": generation, "replicas": asked}
         if job.groups:
             answer["groups"] = {name: one.replicas for name, one in job.groups.items()}
-        if known is not None and known.groups and answer["groups"] != known.groups:
+        known = self._known(job, answer)
+        if known.groups and answer["groups"] != known.groups:
             return self._of_groups(obj, job, view, known, answer)
-        if known is None:
+        if job.status.request is None and asked == known.replicas:
             told = {"outcome": "accepted", "generation": 0, "message": "the size at its start"}
             return answer | told | {"granted": view.replicas_wished or asked}
         waits = known.outcome == "waiting"
@@ -122,6 +128,16 @@ class Requests:
             said = known.message if asked else "Brain chooses the size"
             return answer | _kept(view, said)
         return answer | _unheard(known, self._asked(obj, job, view, asked))
+
+    def _known(self, job: ElasticJob, answer: Mapping[str, Any]) -> Request:
+        """Return the request that was answered last; before the first answer is written, the sizes
+        that this operator saw first.
+        """
+        id = JobId(job.metadata.uid)
+        if job.status.request is None:
+            return self._begun.setdefault(id, msgspec.convert(answer, Request))
+        self._begun.pop(id, None)
+        return job.status.request
 
     def _of_groups(
         self,

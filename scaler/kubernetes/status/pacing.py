@@ -30,8 +30,11 @@ class StatusPace:
         """Return the seconds that a status may wait for later changes; None to write it now."""
         known = obj.get("status") or {}
         if not known:
+            request = told.get("request") or {"generation": 0}
+            if told["replicas"] or request.get("generation") != 0:
+                return None
             born = read_instant(obj["metadata"].get("creationTimestamp"))
-            return seconds_until(born and born + _BIRTH, now) if not told["replicas"] else None
+            return seconds_until(born and born + _BIRTH, now)
         if told == known or not passing(known, told):
             return None
         return seconds_until(self._unwritten.setdefault(_uid(obj), now) + _TOGETHER, now)
