@@ -82,6 +82,8 @@ class Feed:
         # Replaced, never changed, so that readers need no lock.
         self._held: _Held | None = None
         self._rung = -1
+        #: Number of times that an older copy replaced the database.
+        self.copies = 0
         #: Newest frames without an id, each with its number.
         self._passing: deque[tuple[int, bytes]] = deque(maxlen=_HELD_PASSING)
         #: Jobs with new events, whose rows are checked next.
@@ -120,17 +122,23 @@ class Feed:
                 self._publisher.cancel()
                 self._publisher = None
 
-    def start(self) -> int:
-        """Return the id of the newest event, for a stream that begins now.
+    def start(self, after: int | None = None) -> int:
+        """Return the id of the event after which a stream that begins now starts: ``after``, or
+        that of the newest event.
+
+        Ids above the newest event's are from a database that was since replaced by an older copy.
+        No event of the copy would be above them for a long time, so the stream starts now.
 
         Raises:
             Unavailable: the stores cannot be read.
         """
         with self._reading:
-            before, held = self._held, self._caught_up()
+            before = self._held
+            beyond = before is not None and after is not None and after > before.last
+            held = self._caught_up(anew=beyond)
         if held is not before:
             self._bell.publish()
-        return held.last
+        return held.last if after is None else min(after, held.last)
 
     def catch_up(self) -> None:
         """Read new events, rows and lists; wake the streams if there are new frames.
@@ -213,9 +221,10 @@ class Feed:
             with suppress(Unavailable), self._stores.transaction(read_only=True) as tx:
                 self._lists.changes(tx, all=True)
 
-    def _caught_up(self) -> _Held:
+    def _caught_up(self, *, anew: bool = False) -> _Held:
+        """Read the events since the last time, if the bell rang since then, or ``anew`` is True."""
         rung, held = self._bell.rings, self._held
-        if held is not None and self._rung == rung:
+        if held is not None and self._rung == rung and not anew:
             return held
         with self._stores.transaction(read_only=True) as tx:
             if held is None:
@@ -223,6 +232,9 @@ class Feed:
                 held = _Held(last, last)
             while len(news := tx.events.after(held.last, limit=_HELD)) == _HELD:
                 held = self._with_news(held, news)
+            if not news and (last := tx.events.last_id()) < held.last:
+                # Events are never deleted, so an older copy replaced the database.
+                held, self.copies = _Held(last, last), self.copies + 1
         held = self._with_news(held, news)
         self._held, self._rung = held, rung
         return held
@@ -310,15 +322,16 @@ async def stream(
     changed`` names other lists that changed.
 
     The stream ends if ``ended``, which is called after every wait, returns True. It also ends if
-    the client is so far behind that changes of rows are no longer in memory. With ``connected``,
+    the client is so far behind that changes of rows are no longer in memory, or if an older copy
+    replaced the database. With ``connected``,
     most bunches are written directly to the connection while this function waits, and are not
     yielded.
     """
     async with feed.followed() as publisher:
-        follower = Follower((after, feed.told), connected)
+        follower, copies = Follower((after, feed.told), connected), feed.copies
         yield b"retry: 1000\n: hello\n\n"
         with feed.fanout.joined(follower):
-            while not (bell.closed or publisher.done() or await ended()):
+            while not (bell.closed or publisher.done() or feed.copies != copies or await ended()):
                 follower.heard.clear()
                 bunch = feed.bunch(follower.place)
                 if bunch is None:

@@ -42,11 +42,9 @@ async def stream(
     changed. Bunches are sent at most once a second. The stream ends when the token that opened it
     becomes invalid.
     """
-    if last_event_id is None:
-        # Read before the answer begins, so that a failure of the stores gets a status of its own.
-        after = await run_in_threadpool(here.feed.start)
-    else:
-        after = _number(last_event_id)
+    seen = None if last_event_id is None else _number(last_event_id)
+    # Read before the answer begins, so that a failure of the stores gets a status of its own.
+    after = await run_in_threadpool(here.feed.start, seen)
     headers = {
         "Cache-Control": "no-store",
         "Vary": "Accept-Encoding",
