@@ -12,7 +12,7 @@ advice     amounts that a running job's replicas should reserve
 report     reservation, use, advice, and the cost of the difference
 """
 
-from brain.estimates.advice import advised, notices
+from brain.estimates.advice import advised, advised_of_many, notices
 from brain.estimates.asking import ask, market_of
 from brain.estimates.beginning import first_amounts
 from brain.estimates.leaks import restart
@@ -26,6 +26,7 @@ __all__ = [
     "USAGE",
     "accelerator_of",
     "advised",
+    "advised_of_many",
     "ask",
     "first_amounts",
     "market_of",

@@ -57,6 +57,17 @@ def advised(
     return _advised(tx, job, settings, now, role, largest=_largest(tx, job), joins=joins)
 
 
+def advised_of_many(
+    tx: Transaction, job: Job, settings: Settings, now: datetime
+) -> ResourceAdvice | None:
+    """Return the advice on each worker of a job, with amounts that may be larger than any node has.
+
+    This function queries only data that ``read_ahead`` has cached, so that it may be called for
+    every job.
+    """
+    return _advised(tx, job, settings, now, WORKER, largest=None)
+
+
 def _advised(
     tx: Transaction,
     job: Job,
@@ -203,12 +214,8 @@ def _short(above: float) -> str:
 
 
 def notices(tx: Transaction, job: Job, settings: Settings, now: datetime) -> list[Notice]:
-    """Return the notices about the resources of a running job, most urgent first.
-
-    This function queries only data that ``read_ahead`` has cached, because lists show notices for
-    every job.
-    """
-    found = _advised(tx, job, settings, now, WORKER, largest=None)
+    """Return the notices about the resources of a running job, most urgent first."""
+    found = advised_of_many(tx, job, settings, now)
     if found is None:
         return []
     lasts = found.memory_lasts_seconds

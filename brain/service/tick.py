@@ -164,6 +164,9 @@ class Ticker:
         except Unavailable as gone:
             _log.warning("the database was unavailable during a decision turn: %s", gone.in_full)
             self._condition.worsen("database", str(gone))
+            # Nobody decides without the database, although no other Brain took the leases.
+            for pool in self._held:
+                self._metrics.lease_held.labels(pool).set(False)
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -202,7 +202,6 @@ def _questions(api: Api) -> list[tuple[Role, calls.Call[Any]]]:
         (Role.ADMIN, calls.mint_token("another", "viewer")),
         (Role.ADMIN, calls.revoke_token(token)),
         (Role.ADMIN, calls.health()),
-        (Role.ADMIN, calls.Call(method="GET", path="/metrics", reads=bytes)),
         (Role.ADMIN, calls.Call(method="GET", path="/readyz", reads=bytes)),
     ]
 
@@ -247,6 +246,20 @@ def test_a_fault_at_any_statement_of_any_route_is_unavailable(
                 )
                 assert not any(word in answer.text for word in ("postgresql", "brain@", "host="))
             assert number >= 2
+
+
+def test_a_fault_at_any_statement_of_the_metrics_is_one_of_them(api: Api, driver: Driver) -> None:
+    with api.http(api.token(Role.VIEWER)) as viewer:
+        assert viewer.get("/metrics").status_code == 200
+        for number in itertools.count():
+            api.pass_time(minutes=2)
+            driver.arm(HARMS["cancelled"], at=number)
+            answer = viewer.get("/metrics")
+            assert answer.status_code == 200, driver.sent
+            assert 'brain_degraded{what="database"} 1.0' in answer.text
+            if not driver.struck:
+                break
+        assert number >= 2
 
 
 def test_a_source_that_no_index_holds_is_rejected_beside_its_neighbours(api: Api) -> None:

@@ -93,16 +93,20 @@ def mint(here: Here, who: Who, act: Act) -> Response:
 @router.delete("/tokens/{token}", status_code=204, responses=problems(NotFound))
 def revoke(token: str, here: Here, who: Who, act: Act) -> Response:
     """Revoke a token; its user is signed out immediately."""
+    gone: list[Token] = []
 
     def revoked(tx: Transaction) -> None:
         known = next((one for one in tx.access.tokens() if one.id == token), None)
         if known is None:
             raise NotFound(f"no token has the id {token!r}; GET /api/v1/tokens lists the ids")
+        gone.append(known)
         if known.revoked_at is None:
             tx.access.put_token(replace(known, revoked_at=here.clock()))
             _audit(tx, act, "revoke token", f"token/{token}", before=known.name)
 
     response = act(revoked, status=204)
+    for each in gone:
+        here.sign_ins.forget(each)
     here.bell.revoked()
     return response
 

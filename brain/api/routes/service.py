@@ -1,15 +1,16 @@
 """The state of the service itself: health, readiness, metrics."""
 
 from collections import Counter
+from typing import Annotated
 
-from fastapi import Response
+from fastapi import Depends, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from brain import __version__, estimates
-from brain.api import routers, views
-from brain.api.deps import Context, Here, Who, answer
+from brain.api import auth, routers, views
+from brain.api.deps import Context, Here, Who, answer, note_lost, principal_of, route_of
 from brain.api.metrics import Metrics
-from brain.api.problems import problems
+from brain.api.problems import problems, request_id_of
 from brain.errors import Unavailable
 from brain.ports import Transaction
 from brain.types.job import JobState, PolicyMode
@@ -38,12 +39,38 @@ def readyz(here: Here, who: Who) -> Response:
     return Response("\n".join(["ok", *here.condition.degraded(), ""]), media_type="text/plain")
 
 
+async def scraper(request: Request, here: Here) -> Principal:
+    """Authenticate a request for metrics; without the database, accept a token that has read them.
+
+    Otherwise no alert could report that the database is lost.
+    """
+    try:
+        who = await principal_of(request, here)
+    except Unavailable as lost:
+        note_lost(here, lost, request_id_of(request))
+        now = here.clock()
+        token = here.sign_ins.get(auth.sha256(auth.secret_in(request) or ""), now)
+        if token is None:
+            raise
+        here.rates.take(token.sha256, auth.principal_of(token), now=here.monotonic())
+        auth.check_route(auth.principal_of(token), route_of(request))
+        return auth.principal_of(token)
+    here.sign_ins.keep(request.state.token)
+    return who
+
+
 @router.get("/metrics", response_class=PlainTextResponse, responses=problems(Unavailable))
-def metrics(here: Here, who: Who) -> Response:
-    """Return counters and gauges in Prometheus' text format."""
-    with here.stores.transaction(read_only=True) as tx:
-        _count(here, tx)
-    here.metrics.database_bytes.set(here.stores.size_bytes())
+def metrics(request: Request, here: Here, who: Annotated[Principal, Depends(scraper)]) -> Response:
+    """Return counters and gauges in Prometheus' text format.
+
+    Without the database, gauges of its content are old or missing.
+    """
+    try:
+        with here.stores.transaction(read_only=True) as tx:
+            _count(here, tx)
+        here.metrics.database_bytes.set(here.stores.size_bytes())
+    except Unavailable as lost:
+        note_lost(here, lost, request_id_of(request))
     here.metrics.body_bytes.set(here.bodies.held_bytes)
     return Response(here.metrics.text(), media_type="text/plain; version=0.0.4")
 
@@ -86,9 +113,13 @@ def _count(here: Context, tx: Transaction) -> None:
     here.metrics.memory_off.clear()
     here.metrics.memory_lasts_seconds.clear()
     here.metrics.usage_rejected.clear()
+    ids = [job.id for job in unfinished]
+    tx.plans.read_ahead(ids)
+    tx.worlds.read_ahead(ids)
+    tx.fits.read_ahead(ids, estimates.USAGE)
     for job in unfinished:
         named = (job.id, job.document.name)
-        advice = estimates.advised(tx, job, here.settings, here.clock())
+        advice = estimates.advised_of_many(tx, job, here.settings, here.clock())
         if advice is not None:
             for why, number in advice.rejected_for.items():
                 here.metrics.usage_rejected.labels(*named, why).set(number)
