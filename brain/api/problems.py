@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from brain import errors, wire
 from brain.views import Problem
@@ -144,9 +145,20 @@ def _on_http(request: Request, error: Exception) -> Response:
         if detail
         else str(error.detail)
     )
-    return _response(
-        _plain(name, error.status_code, told, request_id_of(request)), error.headers or {}
-    )
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        # The framework names only the methods of the first route of the path.
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return _response(_plain(name, error.status_code, told, request_id_of(request)), headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """Return the methods that the routes of the request's path support."""
+    found: set[str] = set()
+    for route in request.app.router.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods
+    return found | ({"HEAD"} if "GET" in found else set())
 
 
 def bug(request_id: str) -> Response:

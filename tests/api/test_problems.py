@@ -128,3 +128,13 @@ def test_a_bug_is_told_by_its_id_alone(
     assert answer.json()["type"] == "/problems/InternalError"
     assert "secret" not in answer.text
     assert answer.json()["request_id"] in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("/api/v1/jobs", "GET, HEAD, POST"), ("/api/v1/jobs/one", "GET, HEAD, PATCH, PUT")],
+)
+def test_a_wrong_method_is_answered_with_all_right_ones(api: Api, path: str, allowed: str) -> None:
+    with api.http(api.token()) as http:
+        answer = http.request("OPTIONS", path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
