@@ -49,11 +49,10 @@ class SqlJobs:
             ) from taken
 
     def get(self, job: str, project: str = "default") -> Job:
-        found = (
-            self._known.get(job)
-            or self._one(_BY_ID, id=job)
-            or self._one(_BY_NAME, name=job, project=project)
-        )
+        found = self._known.get(job)
+        # PostgreSQL refuses to look for a text with NUL, which no id or name contains.
+        if found is None and "\0" not in job + project:
+            found = self._one(_BY_ID, id=job) or self._one(_BY_NAME, name=job, project=project)
         if found is None:
             raise UnknownJob(f"no job of project {project} has the id or name {job}")
         return found
@@ -90,6 +89,8 @@ class SqlJobs:
         return self._read(_FITTED, kind=kind, among=among)
 
     def projects(self, name: str) -> Sequence[str]:
+        if "\0" in name:
+            return []
         found = sa.select(jobs.c.project).distinct().where(jobs.c.name == name)
         return self._connection.execute(found.order_by(jobs.c.project)).scalars().all()
 

@@ -1,5 +1,6 @@
 """Actions on several jobs by one request, through the route and by the command."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from click.testing import CliRunner
 
 from brain import calls
 from brain.cli import cli
+from brain.db import SqlStores
 from brain.errors import BadInput, NotAllowed
 from brain.types.job import Intent, JobState
 from brain.types.record import Role
@@ -38,6 +40,18 @@ def test_each_job_is_changed_or_refused_by_itself(api: Api) -> None:
     assert [one.job and one.job.state for one in outcomes] == [None, JobState.CANCELLED, None]
     problems = [one.problem and one.problem.type for one in outcomes]
     assert problems == ["/problems/Conflict", None, "/problems/UnknownJob"]
+
+
+def test_a_name_that_no_database_holds_spares_the_other_jobs(
+    tmp_path: Path, database_url: str
+) -> None:
+    with closing(SqlStores(database_url)) as stores:
+        api = Api(tmp_path, stores=stores)
+        with api.client() as admin:
+            admin.send(calls.submit(digits()))
+            told = admin.send(calls.change_jobs("cancel", ["\0", "digits"])).items
+            assert admin.send(calls.job("digits")).job.state is JobState.CANCELLED
+    assert [each.problem and each.problem.status for each in told] == [404, None]
 
 
 def test_a_filter_is_about_jobs_that_did_not_end(api: Api) -> None:
