@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from brain import calls
 from brain.api import openapi
 from brain.api.auth import ACCESS, COOKIE, OPEN
+from brain.errors import BadInput
 from brain.inmemory import MemoryStores, MemoryTransaction
 from brain.types.record import Role
 from tests.api.app import URL, Api, digits
@@ -249,3 +250,9 @@ def test_operation_ids_are_unique(api: Api) -> None:
 
 def test_no_route_is_left_to_be_built_by_the_first_request(api: Api) -> None:
     assert {type(route) for route in api.app.routes} == {APIRoute}
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\0b", "\u202eadmin", "x" * 101])
+def test_a_token_whose_name_would_spoil_the_audit_log_is_refused(api: Api, name: str) -> None:
+    with api.client() as admin, pytest.raises(BadInput, match="invisible characters"):
+        admin.send(calls.mint_token(name, "viewer"))

@@ -73,6 +73,7 @@ def mint(here: Here, who: Who, act: Act) -> Response:
     role = _role(wanted)
     if not wanted.name.strip():
         raise BadInput("name is empty; name the token's owner", field="name")
+    _check_name(wanted.name)
     if wanted.days is not None and not 0 < wanted.days <= MOST_DAYS:
         raise BadInput(
             f"days {wanted.days:g} must be more than 0 and at most {MOST_DAYS}; leave it out "
@@ -120,12 +121,7 @@ def revoke(token: str, here: Here, who: Who, act: Act) -> Response:
 def new_code(here: Here, who: Who, act: Act) -> Response:
     """Create a one-time code, valid for ten minutes, that signs a browser in as admin."""
     name = asked(act.body, CodeRequest).name.strip() or who.name
-    if len(name) > _LONGEST_NAME or not name.isprintable():
-        raise BadInput(
-            f"name {name!r:.80} is longer than {_LONGEST_NAME} characters or contains invisible "
-            "characters; give a short name for the person who will use the code",
-            field="name",
-        )
+    _check_name(name)
 
     def coded(tx: Transaction) -> SignInCode:
         code = auth.sign_in_code(name)
@@ -212,6 +208,15 @@ def _exchanged(here: Context, code: str, origin: str) -> tuple[Token, str]:
             AuditEntry(at=now, actor=name, action="sign in", target="session", after=origin)
         )
     return token, secret
+
+
+def _check_name(name: str) -> None:
+    if len(name) > _LONGEST_NAME or not name.isprintable():
+        raise BadInput(
+            f"name {name!r:.80} is longer than {_LONGEST_NAME} characters or contains invisible "
+            "characters; give a short name for the person or program that will sign in",
+            field="name",
+        )
 
 
 def _role(wanted: TokenRequest) -> Role:
