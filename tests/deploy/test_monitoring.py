@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,3 +149,47 @@ def test_every_command_that_a_runbook_gives_is_there() -> None:
     given = set(re.findall(r"`brain ([a-z-]+)", RUNBOOKS.read_text()))
     assert given
     assert given <= set(COMMANDS)
+
+
+def _series(name: str, values: str) -> dict[str, str]:
+    return {"series": name, "values": values}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_the_alerts_of_a_lost_database_fire(tmp_path: Path) -> None:
+    degraded = {
+        "exp_labels": {"severity": "warning", "what": "database"},
+        "exp_annotations": next(
+            {name: text.replace("{{ $labels.what }}", "database") for name, text in said.items()}
+            for said in (
+                rule["annotations"] for rule in rules() if rule["alert"] == "BrainDegraded"
+            )
+        ),
+    }
+    idle = {
+        "exp_labels": {"severity": "critical"},
+        "exp_annotations": next(
+            r["annotations"] for r in rules() if r["alert"] == "BrainNotDeciding"
+        ),
+    }
+    case = {
+        "interval": "1m",
+        "input_series": [
+            _series('brain_degraded{what="database"}', "0x9 1x60"),
+            _series('brain_lease_held{pool="local"}', "1x9 0x60"),
+        ],
+        "alert_rule_test": [
+            {"eval_time": "9m", "alertname": "BrainNotDeciding"},
+            {"eval_time": "16m", "alertname": "BrainNotDeciding", "exp_alerts": [idle]},
+            {"eval_time": "16m", "alertname": "BrainDegraded"},
+            {"eval_time": "21m", "alertname": "BrainDegraded", "exp_alerts": [degraded]},
+        ],
+    }
+    rule_file = str(ROOT / "deploy/prometheus/alerts.yaml")
+    (tmp_path / "tests.yaml").write_text(
+        yaml.safe_dump({"rule_files": [rule_file], "tests": [case]})
+    )
+    done = subprocess.run(
+        ["promtool", "test", "rules", tmp_path / "tests.yaml"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
