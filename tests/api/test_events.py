@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx2
 import pytest
-import sqlalchemy as sa
 
 from brain import calls, wire
 from brain.api import events
@@ -21,7 +20,6 @@ from brain.api.views import Sparklines
 from brain.db import SqlStores
 from brain.errors import BadInput, Unavailable
 from brain.ports import Stores, Transaction
-from brain.settings import Settings
 from brain.types.job import JobState
 from brain.types.record import Role
 from tests.api.app import Api, digits
@@ -53,16 +51,6 @@ def _data(chunk: bytes) -> list[dict[str, Any]]:
     blocks = [block for block in chunk.decode().split("\n\n") if not block.startswith(told)]
     lines = "\n".join(blocks).split("\n")
     return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data:")]
-
-
-def _forget_events(url: str, *, after: int) -> None:
-    """Leave the events that an older copy of the database would have."""
-    engine = sa.create_engine(url)
-    with closing(engine.raw_connection()) as connection:
-        connection.execute("DELETE FROM events WHERE id > ?", (after,))
-        connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (after,))
-        connection.commit()
-    engine.dispose()
 
 
 def _lists(api: Api) -> ListMarks:
@@ -326,49 +314,6 @@ def test_what_another_process_commits_rings_here(api: Api) -> None:
         return heard_it
 
     assert asyncio.run(watched())
-
-
-def test_streams_go_on_after_an_older_copy_replaced_the_database(
-    tmp_path: Path, sqlite_url: str
-) -> None:
-    """As after `brain restore`, or a failover to a standby that lagged behind."""
-
-    async def told(lines: AsyncIterator[str]) -> str:
-        async with asyncio.timeout(60):
-            return await anext(line async for line in lines if line.startswith("data: {"))
-
-    async def listened(api: Api, url: str) -> str:
-        headers = {"Authorization": f"Bearer {api.token()}"}
-        async with (
-            httpx2.AsyncClient(base_url=url, headers=headers, timeout=90) as http,
-            http.stream("GET", "/api/v1/events") as stream,
-        ):
-            lines = stream.aiter_lines()
-            await _until(lines, ": hello")
-            last = str(_add(api, *["job.Running"] * 5)[-1])
-            api.context.bell.ring()
-            await _until(lines, f"id: {last}")
-            _forget_events(sqlite_url, after=int(last) - 4)
-            api.context.bell.ring()
-            # The client reads the lists anew with its next stream.
-            async with asyncio.timeout(60):
-                async for _ in lines:
-                    pass
-            resumed = {"Last-Event-ID": last}
-            async with http.stream("GET", "/api/v1/events", headers=resumed) as stream:
-                lines = stream.aiter_lines()
-                await _until(lines, ": hello")
-                _add(api, "job.Suspended")
-                api.context.bell.ring()
-                return await told(lines)
-
-    with closing(SqlStores(sqlite_url)) as stores:
-        api = Api(tmp_path, Settings(heartbeat_seconds=1), stores=stores)
-        with served(api.app) as url:
-            try:
-                assert "job.Suspended" in asyncio.run(listened(api, url))
-            finally:
-                api.context.bell.close()
 
 
 @pytest.mark.parametrize("id", ["last", str(2**63), "9" * 5000])
