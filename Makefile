@@ -42,9 +42,11 @@ help:
 	@echo "make web     rebuild the dashboard (needs node)"
 	@echo "make screenshots  take the documents' screenshots from a running Brain"
 
+# Compiling every module of every package takes longer than the rest of the installation; Python
+# compiles those that it imports.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[all,dev]'
 	@touch $@
 
 demo: $(READY)
