@@ -175,11 +175,11 @@ class SqlFits:
         upsert(self._connection, fits, [row(fit)])
         self._known[fit.job, fit.kind] = fit
 
-    def read_ahead(self, jobs: Collection[JobId], kind: str) -> None:
-        self._known.update(((job, kind), None) for job in jobs)
-        asked = {"jobs": list(jobs), "kind": kind}
+    def read_ahead(self, jobs: Collection[JobId], *kinds: str) -> None:
+        self._known.update(((job, kind), None) for job in jobs for kind in kinds)
+        asked = {"jobs": list(jobs), "kinds": kinds}
         for each in self._connection.execute(_FITS_AMONG, asked).mappings():
-            self._known[each["job"], kind] = value(StoredFit, each)
+            self._known[each["job"], each["kind"]] = value(StoredFit, each)
 
     def get(self, job: JobId, kind: str) -> StoredFit | None:
         if (job, kind) not in self._known:
@@ -189,7 +189,8 @@ class SqlFits:
         return self._known[job, kind]
 
 
-_FITS_AMONG = sa.select(fits).where(fits.c.job.in_(_JOBS), fits.c.kind == sa.bindparam("kind"))
+_KINDS: sa.BindParameter[str] = sa.bindparam("kinds", expanding=True)
+_FITS_AMONG = sa.select(fits).where(fits.c.job.in_(_JOBS), fits.c.kind.in_(_KINDS))
 _FIT = sa.select(fits).where(fits.c.job == sa.bindparam("job"), fits.c.kind == sa.bindparam("kind"))
 
 

@@ -108,7 +108,7 @@ class MemoryFits:
     def put(self, fit: StoredFit) -> None:
         self._rows[fit.job, fit.kind] = fit
 
-    def read_ahead(self, jobs: Collection[JobId], kind: str) -> None:
+    def read_ahead(self, jobs: Collection[JobId], *kinds: str) -> None:
         """Do nothing: dictionaries need no reading ahead."""
 
     def get(self, job: JobId, kind: str) -> StoredFit | None:

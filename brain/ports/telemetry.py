@@ -172,9 +172,9 @@ class FitStore(Protocol):
         """Store a fit; it replaces the stored fit of the same job and kind."""
         ...
 
-    def read_ahead(self, jobs: Collection[JobId], kind: str) -> None:
-        """Read the fits of one kind of all these jobs with one SQL statement, so that later queries
-        about these fits run no statement.
+    def read_ahead(self, jobs: Collection[JobId], *kinds: str) -> None:
+        """Read the fits of these kinds of all these jobs with one SQL statement, so that later
+        queries about these fits run no statement.
         """
         ...
 

@@ -81,8 +81,7 @@ def _read_ahead(tx: Transaction, some: Sequence[Job], now: datetime) -> None:
     ids = [job.id for job in some]
     tx.plans.read_ahead(ids)
     tx.worlds.read_ahead(ids)
-    tx.fits.read_ahead(ids, BATCH)
-    tx.fits.read_ahead(ids, estimates.USAGE)
+    tx.fits.read_ahead(ids, BATCH, FIRST_NODES, estimates.USAGE)
     tx.telemetry.read_ahead({job.id: job.finished_at or now for job in some}, window=WINDOW)
 
 
@@ -169,8 +168,7 @@ def wishes(
     unfinished = tx.jobs.unfinished(pool)
     ids = [job.id for job in unfinished]
     tx.plans.read_ahead(ids)
-    tx.fits.read_ahead(ids, BATCH)
-    tx.fits.read_ahead(ids, FIRST_NODES)
+    tx.fits.read_ahead(ids, BATCH, FIRST_NODES)
     wished = [(job, lifecycle.wish(tx, job, settings)) for job in unfinished]
     marks = [(job.id, str(job.state), wish.version) for job, wish in wished]
     version = auth.sha256(wire.encode(marks))[:16]
