@@ -19,7 +19,7 @@ Calling ``turn`` again, at any time and from any number of Brains, is safe.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from brain import estimates, lifecycle
 from brain.errors import Conflict, Unavailable, Undetermined
@@ -31,7 +31,7 @@ from brain.models.fitting import Point
 from brain.optimizer import guards, recommend
 from brain.pool import rounds
 from brain.pool.division import PoolMember, shares
-from brain.pool.rounds import CachedLook, Memo
+from brain.pool.rounds import Memo
 from brain.ports import Stores, Tracer, Transaction, untraced
 from brain.settings import Settings
 from brain.types.job import Job, JobId, JobState
@@ -44,12 +44,6 @@ from brain.typeset import duration
 
 #: States in which Brain decides, if only to explain why it does nothing.
 _DECIDED = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED, JobState.SUSPENDED})
-#: Codes of holds that only news of the job can end, and the seconds until such a job is looked at
-#: all the same.
-_LASTING = frozenset({"off", "manual", "at-best", "mixed-groups", "no-steps", "stale-telemetry"})
-_LASTING_SECONDS = 300.0
-#: States of plans that may go on at any turn, even if nothing happens to their own job.
-_WAITING = frozenset({PlanState.APPROVED, PlanState.APPLYING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,17 +261,16 @@ def attend(
         decision = decide(tx, job, sight, memo, settings, now)
     moved = [plan for plan in tx.plans.of(job.id) if before.get(plan.generation) != plan]
     if job.id in memo.marks:
-        active = tx.plans.active(job.id)
-        held = member.hold.code if member and member.hold else ""
-        code = decision.explanation.code if decision else held
-        again = moved or code == "returned" or (active and _goes_on(active))
-        lasts = decision is not None and active is None and code in _LASTING
-        rest = _LASTING_SECONDS if lasts else _rest(sight, settings, now)
-        memo.looked[job.id] = CachedLook(
-            mark=memo.marks[job.id],
-            again_at=now + timedelta(seconds=0.0 if again else rest),
+        memo.looked[job.id] = rounds.looked(
+            memo.marks[job.id],
+            sight,
+            active=tx.plans.active(job.id),
+            decides=job.state in _DECIDED,
+            decision=decision,
             member=member,
-            awaited=_awaited(job, sight, active),
+            moved=bool(moved),
+            settings=settings,
+            now=now,
         )
     return moved, decision
 
@@ -291,28 +284,6 @@ def _settled(tx: Transaction, member: PoolMember) -> bool:
     left = last is not None and last.hold and last.explanation.code in estimates.AMENABLE
     amenable = hold is None or hold.code in estimates.AMENABLE
     return left and amenable and not any(guard(situation) for guard in guards.UNSOUND)
-
-
-def _rest(sight: ThroughputObserved, settings: Settings, now: datetime) -> float:
-    """Return the seconds until an unchanged job is looked at again.
-
-    The job is looked at again before its telemetry becomes stale, because a round acts on the last
-    look.
-    """
-    usual, newest = settings.stale_seconds / 2, sight.samples[-1:]
-    left = [settings.stale_seconds - (now - one.measured_at).total_seconds() for one in newest]
-    return min([usual, *(seconds for seconds in left if seconds >= 0)])
-
-
-def _goes_on(active: ScalePlan) -> bool:
-    """Return True if a plan may go on at any turn: once other jobs make room, or it is approved."""
-    return active.state in _WAITING or (active.state is PlanState.PROPOSED and bool(active.after))
-
-
-def _awaited(job: Job, sight: ThroughputObserved, active: ScalePlan | None) -> bool:
-    """Return True if the next samples of a job allow a decision or a verdict."""
-    judged = active is not None and active.state is PlanState.APPLIED
-    return judged or (job.state in _DECIDED and not isinstance(sight.present, Point))
 
 
 def follow(

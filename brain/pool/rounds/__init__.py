@@ -3,6 +3,7 @@ and stores the plans of a round in one transaction. It does no I/O of its own an
 
     cache     values that turns of one pool keep in memory
     limits    limits of projects, for jobs that begin
+    looks     the result of a look at a job, and the time of the next one
     findings  the finding that a bug keeps Brain from deciding about a job
     starts    first sizes of jobs that share the pool
     plans     one round: reads members from the stores, divides, stores the plans
@@ -10,10 +11,11 @@ and stores the plans of a round in one transaction. It does no I/O of its own an
 ``brain.cycle.turn`` is the only caller.
 """
 
-from brain.pool.rounds.cache import CachedLook, Memo
+from brain.pool.rounds.cache import Memo
 from brain.pool.rounds.findings import undecided
 from brain.pool.rounds.limits import AcceleratorLimits
+from brain.pool.rounds.looks import looked
 from brain.pool.rounds.plans import joined, share
 from brain.pool.rounds.starts import Starts
 
-__all__ = ["AcceleratorLimits", "CachedLook", "Memo", "Starts", "joined", "share", "undecided"]
+__all__ = ["AcceleratorLimits", "Memo", "Starts", "joined", "looked", "share", "undecided"]

@@ -1,7 +1,6 @@
 """The cache of a pool, which is kept between turns."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from brain.lifecycle.capacity import holding
@@ -10,7 +9,7 @@ from brain.lifecycle.ledger import Holding, Ledger
 from brain.models.job import JobModel
 from brain.models.step_time.kinds import KindSpeeds, learn
 from brain.pool.allocator import JobPlacement
-from brain.pool.division import PoolMember
+from brain.pool.rounds.looks import CachedLook
 from brain.ports import Mark, Transaction
 from brain.types.job import Job, JobId, JobState
 from brain.types.recommendation import Recommendation
@@ -20,20 +19,6 @@ from brain.types.resources import Node, PoolName
 _MANY = 50
 #: The most jobs, the newest ones, by which kinds of accelerator are compared.
 _COMPARED = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CachedLook:
-    """The result of the last decision about a job."""
-
-    mark: Mark
-    #: Time at which the job is looked at again even if nothing happened to it.
-    again_at: datetime
-    #: The job as a member of its pool; None if Brain decides about it alone.
-    member: PoolMember | None = None
-    #: The telemetry that the job waits for, without which Brain can neither decide about it nor
-    #: judge it.
-    awaited: bool = False
 
 
 class Memo:
