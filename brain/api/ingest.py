@@ -295,7 +295,7 @@ def _impossible_gradients(sample: ThroughputSample) -> str | None:
     if wait is not None and wait < 0:
         return f"exchange_wait_seconds {wait:g} is negative; measure it with a monotonic clock"
     if wait is not None and wait > _LONGEST_STEP:
-        return f"exchange_wait_seconds {wait:g} is longer than the step; leave it out"
+        return f"exchange_wait_seconds {wait:g} is longer than any step; leave it out"
     if why is not None and len(why) > _REASON:
         return f"gns_unavailable has {len(why)} characters; shorten it to at most {_REASON}"
     fields = {name: getattr(sample, name) for name in _NORMS}

@@ -25,10 +25,10 @@ _LEAST_ADVANTAGE = 0.03
 class Efficient:
     """Chooses the size with the largest ``ln goodput - EXPONENT * ln replicas``.
 
-    With the exponent 0.5 a doubling must bring 1.41 times the goodput. A larger, unmeasured size
-    gets a credit, because measuring it is informative. The credit is a share of the size's
-    uncertainty. The credit decreases towards a declared end, because the information is then of
-    less use.
+    With the exponent 0.5 twice the replicas must bring 1.41 times the goodput. A larger, unmeasured
+    size gets a credit, because measuring it is informative. The credit is a share of the size's
+    uncertainty. If the owner declared the work of the run, the credit decreases as its end
+    approaches, because the information is then of less use.
     """
 
     def choose(self, situation: Situation) -> Choice:

@@ -212,10 +212,10 @@ class Shim:
         if seen is not None and not stat.S_ISREG(seen.st_mode):
             raise Slow("")
         if seen is not None and seen.st_uid != os.geteuid():
-            raise Slow("%s belongs to another user" % path)
+            raise Slow("%s belongs to another user, so it is saved to storage" % path)
         links = 1 if seen is None else seen.st_nlink
         if seen is not None and links > 1 and links > 1 + self._own_links(path, seen.st_ino):
-            raise Slow("%s has other hard links, which a save must change, too" % path)
+            raise Slow("%s has other hard links, so it is saved to storage at once" % path)
         return path
 
     def _own_links(self, path: str, inode: int) -> int:

@@ -113,7 +113,7 @@ class Traces:
         if asked:
             return "it reads %s as it is imported" % asked
         if copied:
-            return "it keeps a copy of the environment as it is imported"
+            return "it stores a copy of the environment as it is imported"
         if names:
             return "it creates names of temporary files as it is imported"
         if drawn:
@@ -122,7 +122,7 @@ class Traces:
             if now - before[kind]:
                 return "it %s as it is imported (%s)" % (kind, sorted(now - before[kind])[0])
         if process:
-            return "it keeps its process id as it is imported (%s)" % process
+            return "it stores the process id as it is imported (%s)" % process
         return None
 
     def end(self) -> None:

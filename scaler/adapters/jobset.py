@@ -1,15 +1,16 @@
 """A JobSet (``jobset.x-k8s.io/v1alpha2``) whose workers are one elastic indexed Job.
 
-Facts from the project's sources (releases 0.9 to 0.12): its webhook never lets ``replicas`` of a
-replicated Job change. In a suspended JobSet it lets only labels, selectors and tolerations of pods
-change. So the number of Jobs is fixed, but the number of pods in a Job is not. Kubernetes lets
+Facts from JobSet's own sources (releases 0.9 to 0.12): JobSet's webhook never lets ``replicas`` of
+a replicated Job change. In a suspended JobSet it lets only labels, selectors and tolerations of
+pods change. So the number of Jobs is fixed, but the number of pods in a Job is not. Kubernetes lets
 ``parallelism`` and ``completions`` of an indexed Job change together, and removes the highest
 indexes first. With the feature gate ``ElasticJobSet`` (0.12, off by default) the JobSet takes both
 numbers and its controller writes them into the Job; without it the webhook refuses them, and the
 controller leaves the Job's numbers alone until the JobSet restarts and creates the Job again.
 
-torchrun's ``--nnodes=MIN:MAX`` gives the sizes at which the pods can run, because running pods are
-not informed of a later size. Pods are ``<jobset>-<replicated job>-0-<index>-<random letters>``.
+The job's bounds are those of torchrun's ``--nnodes=MIN:MAX``: running pods are not informed of a
+new size, so only sizes that this flag allows are possible. Pods are ``<jobset>-<replicated
+job>-0-<index>-<random letters>``.
 """
 
 from collections.abc import Iterable, Mapping

@@ -431,7 +431,7 @@ STEP = f"import time\ntime.sleep(0.1)\n{ANNOUNCES}time.sleep(600)\n"
         ("import os\nrank = os.getenvb(b'RANK')",
          ["library is not imported ahead: it reads RANK as it is imported"]),
         ("import os\nsettings = dict(os.environb)",
-         ["library is not imported ahead: it keeps a copy of the environment as it is imported"]),
+         ["library is not imported ahead: it stores a copy of the environment as it is imported"]),
         ("import random\nrandom.seed(3)",
          ["library is not imported ahead: it seeds random or draws numbers "
           "from it as it is imported"]),
@@ -474,11 +474,11 @@ STEP = f"import time\ntime.sleep(0.1)\n{ANNOUNCES}time.sleep(600)\n"
         ("import tempfile\nown = tempfile.mkdtemp()",
          ["library is not imported ahead: it creates names of temporary files as it is imported"]),
         ("import os\nsettings = {k.lower(): v for k, v in os.environ.items()}",
-         ["library is not imported ahead: it keeps a copy of the environment as it is imported"]),
+         ["library is not imported ahead: it stores a copy of the environment as it is imported"]),
         ("import os\nown = {k: v for k, v in os.environ.items() if k.startswith('OWN_')}\n"
          "environment = len(os.environ.copy())", ["library"]),
         ("import os\nme, pid = 1, os.getpid()",
-         ["library is not imported ahead: it keeps its process id as it is imported "
+         ["library is not imported ahead: it stores the process id as it is imported "
           "(library.pid)"]),
         ("import sys\nif 'mine' not in sys.modules: raise ImportError", []),
     ],

@@ -27,8 +27,8 @@ class ParallelGroup:
 
 
 def unit_of(tensor: int, pipeline: int, processes: int) -> int:
-    """Return the smallest number of replicas with ``processes`` each that hold whole copies of the
-    network.
+    """Return the smallest number of replicas that together hold whole copies of the network, if
+    each replica runs ``processes`` processes.
 
     >>> unit_of(8, 4, 8), unit_of(4, 1, 8), unit_of(8, 1, 4), unit_of(2, 3, 4)
     (4, 1, 2, 3)
