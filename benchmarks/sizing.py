@@ -171,6 +171,7 @@ def _situation(
         sizes=tuple(script.seconds),
         room=max(SIZES),
         telemetry_age_seconds=1.0,
+        stale_after_seconds=60.0,
         world_age_seconds=EVERY_SECONDS,
         checkpointed=True,
         unsaved_seconds=1.0,

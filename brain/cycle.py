@@ -24,7 +24,7 @@ from datetime import datetime
 from brain import estimates, lifecycle
 from brain.errors import Conflict, Unavailable, Undetermined
 from brain.lifecycle.distribution import DistributionEvidence, distribution, revert
-from brain.lifecycle.observed import ThroughputObserved, look, remember
+from brain.lifecycle.observed import ThroughputObserved, look, measuring_seconds, remember
 from brain.lifecycle.scores import score
 from brain.lifecycle.surroundings import situate
 from brain.models.fitting import Point
@@ -337,12 +337,13 @@ def verify(
     throughput is known.
     """
     waited = (now - plan.updated_at).total_seconds()
+    limit = max(settings.verify_seconds, measuring_seconds(sight.samples, settings))
     if plan.target.replicas > plan.current.replicas:
         found = distribution(tx, job, sight, now)
         if found is DistributionEvidence.COPIES:
             revert(tx, job, plan, sight, settings=settings, now=now)
             return
-        if found is DistributionEvidence.COPIES_SO_FAR and waited < settings.verify_seconds:
+        if found is DistributionEvidence.COPIES_SO_FAR and waited < limit:
             return
     present, short = sight.present, ""
     if plan.changes_resources:
@@ -350,8 +351,7 @@ def verify(
     elif plan.kind is PlanKind.RESTART:
         short, present = lifecycle.unfreed(tx, plan, sight)
     if short or (isinstance(present, Point) and present.replicas == plan.target.replicas):
-        early = waited < settings.verify_seconds and not short
-        if early and lifecycle.rebatch(tx, job, plan, sight, settings, now):
+        if waited < limit and not short and lifecycle.rebatch(tx, job, plan, sight, settings, now):
             memo.wrote(tx, [job.id])
             return
         measured = present.measured if isinstance(present, Point) else None
@@ -359,7 +359,7 @@ def verify(
         lifecycle.judge(
             tx, plan, measured, unit=unit, settings=settings, now=now, worths=worths, short=short
         )
-    elif waited >= settings.verify_seconds:
+    elif waited >= limit:
         missing = sight.missing or (str(present) if isinstance(present, Undetermined) else "")
         why = f"not measured within {duration(waited)}: {missing}"
         lifecycle.inconclusive(tx, plan, why, now)

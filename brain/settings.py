@@ -52,14 +52,16 @@ class Settings:
     payback_seconds: float = 1800.0
     #: Seconds that a change is assumed to cost before the job's own changes were measured.
     restart_seconds: float = 30.0
-    #: Seconds after which telemetry is stale; Brain changes nothing on stale telemetry.
+    #: Seconds after which telemetry is stale, but at least three steps of a slow job; Brain changes
+    #: nothing on stale telemetry.
     stale_seconds: float = 60.0
     #: Seconds that a proposal waits for approval.
     proposal_seconds: float = 3600.0
     #: Seconds that a growing world waits for missing replicas; then it takes the present ones, in
     #: whole units.
     patience_seconds: float = 120.0
-    #: Seconds after which an applied plan without enough measurements is inconclusive.
+    #: Seconds after which an applied plan without enough measurements is inconclusive, but at least
+    #: the time of one and a half times ``minimum_steps`` steps.
     verify_seconds: float = 600.0
     #: Rollbacks within 24 h after which a job is advise-only.
     rollback_limit: int = 2

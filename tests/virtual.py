@@ -62,6 +62,7 @@ class Laptop:
         self.now = builders.NOW
         self.stores: Stores = stores or MemoryStores()
         self._random, self._step, self._sequence, self._elapsed = Random(7), 0, 0, 0.0
+        self._stepping_seconds = 0.0
         given = {
             "replicas": Bounds(min=1, max=cpus),
             "checkpoint": Checkpoint(path="last.pt"),
@@ -151,6 +152,10 @@ class Laptop:
         assert world is not None, "a world trains"
         for _ in range(round(seconds)):
             self.wait(1.0)
+            self._stepping_seconds += 1.0
+            if self._stepping_seconds < self.step_seconds(self.size):
+                continue  # a slow step goes on
+            self._stepping_seconds = 0.0
             self._step += max(1, round(1 / self.step_seconds(self.size)))
             self._sequence += 1
             samples = [

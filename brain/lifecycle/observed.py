@@ -37,6 +37,11 @@ RUNS = "earlier-runs/2"
 #: costs a tenth of the rest of a turn. A slow job's point rests on the longest time, whose error is
 #: smallest, unless the shortest sufficient one shows that the job's speed has changed.
 WINDOWS_SECONDS = (60.0, 150.0, 360.0, 900.0)
+#: Time in which a world whose steps are slow is measured, as a multiple of the time of the steps
+#: that it needs, and the longest such time in seconds.
+_SLOW, _SLOWEST_SECONDS = 1.5, 4 * 3600.0
+#: Slow steps after which their samples are stale.
+_MISSING = 3
 #: Deviations above which two of these times show different speeds.
 _DEVIATIONS = 3.0
 #: Additional seconds of samples after which the point of the present world is stored again.
@@ -191,11 +196,36 @@ def of_world(
         samples, found = within(seconds)
         if isinstance(found, Point) or now - timedelta(seconds=seconds) <= begun:
             break
-    if isinstance(found, Point) and seconds > shortest:
+    if not isinstance(found, Point) and now - timedelta(seconds=longest) > begun:
+        needed = measuring_seconds(samples, settings)
+        samples, found = within(needed) if needed > longest else (samples, found)
+    elif isinstance(found, Point) and seconds > shortest:
         more, steady = within(longest)
         if isinstance(steady, Point) and _agree(found, steady):
             return more, steady
     return samples, found
+
+
+def measuring_seconds(samples: Sequence[ThroughputSample], settings: Settings) -> float:
+    """Return the seconds in which a world with these samples is measured, if its steps are slow;
+    0 without samples.
+    """
+    if not samples:
+        return 0.0
+    steps = _SLOW * settings.minimum_steps
+    return min(steps * samples[-1].step_seconds_mean, _SLOWEST_SECONDS)
+
+
+def fresh_seconds(newest: ThroughputSample | None) -> float:
+    """Return the seconds within which the next samples come. They come once a step if a step takes
+    longer than a second.
+    """
+    return 0.0 if newest is None else _MISSING * newest.steps * newest.step_seconds_mean
+
+
+def stale_after_seconds(newest: ThroughputSample | None, settings: Settings) -> float:
+    """Return the age from which the newest sample is stale."""
+    return max(settings.stale_seconds, fresh_seconds(newest))
 
 
 def _agree(newest: Point, longer: Point) -> bool:

@@ -14,7 +14,7 @@ from brain.lifecycle.capacity import Room, enforced, fitting, largest_cpus, room
 from brain.lifecycle.desired import changed_at, effective_mode, reached, standing
 from brain.lifecycle.devices import device_examples, sharded_memory
 from brain.lifecycle.distribution import not_distributed
-from brain.lifecycle.observed import ThroughputObserved
+from brain.lifecycle.observed import ThroughputObserved, stale_after_seconds
 from brain.lifecycle.plans import obstacle
 from brain.lifecycle.records import BRAIN
 from brain.lifecycle.work import earlier_runs, limits, still_to_come
@@ -103,6 +103,7 @@ def situate(
         sizes=sizes,
         room=fitting(tx, job, current, room=room),
         telemetry_age_seconds=_age(sight, now),
+        stale_after_seconds=stale_after_seconds(next(reversed(sight.samples), None), settings),
         world_age_seconds=_since(sight.world.formed_at if sight.world else None, now),
         checkpointed=bool(saves or declared.path or declared.every or declared.signal),
         in_process=sight.world is not None and sight.world.elastic,

@@ -123,7 +123,7 @@ def undistributed(situation: Situation) -> Hold | None:
 
 def stale(situation: Situation) -> Hold | None:
     """Hold a job whose telemetry stopped, because its state is unknown."""
-    age, limit = situation.telemetry_age_seconds, situation.settings.stale_seconds
+    age, limit = situation.telemetry_age_seconds, situation.stale_after_seconds
     if age is not None and age <= limit:
         return None
     if age is None and situation.world_age_seconds <= limit:

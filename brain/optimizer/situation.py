@@ -94,6 +94,8 @@ class Situation:
     room: int
     #: Seconds since the newest sample; None before the first in this world.
     telemetry_age_seconds: float | None
+    #: Age from which telemetry is stale.
+    stale_after_seconds: float
     #: Seconds since the present world formed.
     world_age_seconds: float
     #: True if a completed save was seen or is declared.

@@ -113,6 +113,8 @@ class JobView:
     ends_at: datetime | None
     #: Age of the newest sample; None before the first one.
     telemetry_age_seconds: float | None
+    #: Age from which telemetry is stale: ``stale_seconds``, or more if the job's steps are slow.
+    stale_after_seconds: float
     losses: TelemetryLosses
     #: State of checkpoints in memory; None if the job keeps none there.
     memory: MemoryView | None

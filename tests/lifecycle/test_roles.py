@@ -150,7 +150,7 @@ def test_memory_that_a_server_uses_cannot_be_taken():
         assert recent_use(tx, job, here.now, "worker").memory_bytes == GIB
     with pytest.raises(BadInput, match=r"above the 3\.00 GiB that a replica uses now"):
         edit(here, memory_bytes=3 * GIB)
-    with pytest.raises(Conflict, match="4 of 5 replicas with these amounts fit"):
+    with pytest.raises(Conflict, match="room for 4 of 5 replicas with these amounts"):
         edit(here, memory_bytes=4 * GIB)
     assert edit(here, memory_bytes=int(3.5 * GIB)).in_place, "only servers reserve as much"
 

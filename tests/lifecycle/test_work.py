@@ -93,7 +93,7 @@ def test_a_run_without_declaration_is_as_long_as_the_runs_of_its_script_before()
 def test_runs_of_what_turns_out_to_be_another_script_do_not_tell_how_long_it_is():
     laptop = again(again(Laptop(scaling_by(0.9), cpus=1), 2), 3)
     laptop.step_seconds = lambda workers: 40 * scaling_by(0.9)(workers)
-    laptop.start().train(60)
+    laptop.start().train(400)
 
     laptop.turn()
 

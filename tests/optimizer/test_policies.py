@@ -53,6 +53,7 @@ def situation(rates: dict[int, float], *, at: int = 1, **fields: Any) -> Situati
         "sizes": (1, 2, 3, 4),
         "room": 4,
         "telemetry_age_seconds": 1.0,
+        "stale_after_seconds": 60.0,
         "world_age_seconds": 600.0,
         "checkpointed": True,
         "unsaved_seconds": 20.0,

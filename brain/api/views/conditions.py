@@ -39,7 +39,7 @@ def conditions(
         found += _memory_conditions(held)
     # No worker steps while the world changes, and nothing is wrong.
     if seen.stepping and job.state is not JobState.CHANGING:
-        found += _measured_conditions(seen, world, settings, now)
+        found += _measured_conditions(seen, world, now)
     found += [(one.kind, one.sentence) for one in estimates.notices(tx, job, settings, now)]
     replicas = tx.worlds.replicas(job.id)
     found += left(replicas, now)
@@ -128,10 +128,10 @@ def _memory_conditions(held: MemoryView) -> list[tuple[str, str]]:
 
 
 def _measured_conditions(
-    seen: RecentMeasurements, world: World | None, settings: Settings, now: datetime
+    seen: RecentMeasurements, world: World | None, now: datetime
 ) -> list[tuple[str, str]]:
     age = seen.age_seconds(now)
-    if age is not None and age > settings.stale_seconds:
+    if age is not None and age > seen.stale_after_seconds:
         # The finding stays stored with its world, but a world that has stepped since does not hang.
         if (hang := _hang(world)) is not None:
             return [("Hung", hang.sentence)]

@@ -120,6 +120,7 @@ def _job(
         progress=_progress(document, step),
         ends_at=ends_at,
         telemetry_age_seconds=seen.age_seconds(now),
+        stale_after_seconds=seen.stale_after_seconds,
         losses=tx.telemetry.losses(job.id),
         memory=None if job.finished else memory(world, now),
         sparkline=sparkline,

@@ -9,7 +9,7 @@ from math import sqrt
 from statistics import fmean, median, stdev
 
 from brain.errors import Undetermined
-from brain.lifecycle.observed import achieved, of_world
+from brain.lifecycle.observed import achieved, fresh_seconds, of_world, stale_after_seconds
 from brain.models.fitting import Point as Measured
 from brain.ports import SeriesBucket, Transaction
 from brain.series import METRICS, buckets
@@ -35,7 +35,9 @@ STEPPING = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
 
 
 class RecentMeasurements:
-    """The measurements of a job's present world in the minute before ``now``."""
+    """The measurements of a job's present world in the minute before ``now``, or in the last steps
+    of a slow job.
+    """
 
     def __init__(
         self, tx: Transaction, job: Job, world: World | None, settings: Settings, now: datetime
@@ -46,7 +48,10 @@ class RecentMeasurements:
         self._newest = heard[-1] if heard else None
         epoch = None if world is None else world.epoch
         self._samples = [s for s in heard if s.place.epoch == epoch]
-        self._recent = [s for s in self._samples if s.measured_at >= now - WINDOW]
+        #: Age from which the newest sample is stale.
+        self.stale_after_seconds = stale_after_seconds(self._newest, settings)
+        self._window = max(WINDOW, timedelta(seconds=fresh_seconds(self._newest)))
+        self._recent = [s for s in self._samples if s.measured_at >= now - self._window]
         self._hosts = tx.telemetry.hosts(job.id, since=now - WINDOW) if self.stepping else ()
 
     @property
@@ -193,7 +198,7 @@ class RecentMeasurements:
         self, metric: str, samples: Sequence[Sample], points: int
     ) -> Sequence[SeriesBucket]:
         """The series of ``metric`` over the last minute, by the rules of every store."""
-        drawn = buckets(metric, since=self._now - WINDOW, until=self._now, points=points)
+        drawn = buckets(metric, since=self._now - self._window, until=self._now, points=points)
         read = METRICS[metric]
         found = [(drawn.index(sample.measured_at), read(sample)) for sample in samples]
         # The instant ``now`` itself belongs to the last slice.

@@ -2,7 +2,7 @@
 import { type Signal, useSignal } from "@preact/signals";
 import * as calls from "../api/calls.ts";
 import type { JobDetail, JobView, PlanView } from "../api/types.ts";
-import { expected, STALE_SECONDS } from "../charts/freshness.ts";
+import { expected } from "../charts/freshness.ts";
 import { axis, ChartStack } from "../charts/stack.tsx";
 import { RankStrip } from "../charts/ranks.tsx";
 import { Card } from "../job/card.tsx";
@@ -151,7 +151,7 @@ function ToEnd({ job, end }: { job: JobView; end: Signal<number | null> }) {
 
 function Stale({ detail: { job, world }, at }: { detail: JobDetail; at: number }) {
   const age = (job.telemetry_age_seconds ?? 0) + Math.max(0, now.value - at) / 1000;
-  if (job.telemetry_age_seconds === null || age < STALE_SECONDS || !expected(job)) return null;
+  if (job.telemetry_age_seconds === null || age < job.stale_after_seconds || !expected(job)) return null;
   if (hangs(job))
     return (
       <Message kind="bad" icon="warning" title={`Hung: no step for ${duration(age)}.`}>
