@@ -54,7 +54,12 @@ def _run(arguments: list[str], prog: str) -> int:
         command, note = plain.command(interpreter, arguments, environment)
         print(f"{prog}: {note}", file=sys.stderr, flush=True)
         os.execve(command[0], command, environment)
-    directory = os.getcwd()
+    try:
+        directory = os.getcwd()
+    except FileNotFoundError:
+        raise BadInput(
+            "the working directory was deleted; change to a directory that exists", field="cwd"
+        ) from None
     entrypoint = launched(interpreter, arguments, environment, directory, prog=prog)
     for warning in filter(None, [entrypoint.note, *flags.warnings(entrypoint.options)]):
         print(f"{prog}: {warning}", file=sys.stderr)

@@ -220,6 +220,16 @@ def test_restarts_are_counted_and_seen_by_the_script(tmp_path: Path) -> None:
     )
 
 
+def test_in_a_deleted_directory_a_sentence_says_so(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    # The shell deletes it after it went there, as a person at another terminal does.
+    command = ["sh", "-c", f'rmdir "{gone}"; exec "$@"', "sh", *BRAIN_RUN, "/dev/null"]
+    ran = subprocess.run(command, cwd=gone, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("brain-run: the working directory was deleted; ")
+
+
 def signalled(directory: Path, signum: signal.Signals) -> tuple[str, int]:
     """What a job printed that was signalled when it was ready, and the launcher's code."""
     script = a_script(
