@@ -36,7 +36,7 @@ def _open_streams() -> None:
     """Open /dev/null in place of each standard stream that is closed.
 
     Otherwise the next file that the agent opens would take the stream's descriptor, and workers
-    would write to that file.
+    would write to that file. /dev/null is not inherited, so the stream is closed in workers, too.
     """
     for fd in (0, 1, 2):
         try:

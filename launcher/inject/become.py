@@ -175,6 +175,8 @@ class Worker:
         for target, fd in enumerate(fds):
             os.dup2(fd, target)
             os.close(fd)
+        for fd in spec["closed"]:
+            os.close(fd)
         os.chdir(spec["directory"])
         self.place.shown.show(" ".join(spec["argv"]), environment)
         if spec["kind"] == "exec":
@@ -322,9 +324,11 @@ def _renew_streams() -> None:
 
 
 def _stream(fd: int, name: str, like: "Any") -> "Any":
-    mode = "rb" if fd == 0 else "wb"
-    unbuffered = fd != 0 and like.write_through
-    opened: "Any" = io.open(fd, mode, 0 if unbuffered else -1, closefd=False)  # noqa: SIM115
+    mode, unbuffered = ("wb", like.write_through) if fd else ("rb", False)
+    try:
+        opened: "Any" = io.open(fd, mode, 0 if unbuffered else -1, closefd=False)  # noqa: SIM115
+    except OSError:  # it is closed
+        return None
     (opened if unbuffered else opened.raw).name = name
     made = io.TextIOWrapper(
         opened,
@@ -384,7 +388,8 @@ def _compiled(script: str, file: str) -> "Any":
             source = opened.read()
     except OSError as cannot:
         said = "%s: can't open file %r: [Errno %d] %s\n"
-        sys.stderr.write(said % (sys.executable, file, cannot.errno, cannot.strerror))
+        if sys.stderr is not None:
+            sys.stderr.write(said % (sys.executable, file, cannot.errno, cannot.strerror))
         raise SystemExit(2) from None
     if script.endswith(".pyc"):
         import marshal

@@ -33,6 +33,7 @@ SETTINGS = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NUMEXPR_", "TORCH_", 
 
 def begin(config: "dict[str, Any]") -> None:
     """Start those parts of the launcher in this process that the parsed BRAIN_WORKER requests."""
+    held = quietly(hold_closed_streams) or []
     if config.get("control"):
         quietly(watch, config)
         quietly(register_stacks, config)
@@ -46,6 +47,19 @@ def begin(config: "dict[str, Any]") -> None:
         quietly(start_between_ranks)
     if config.get("gate"):
         quietly(close_gate, config)  # last: what of ours starts is nobody's to wait for
+    for fd in held:
+        os.close(fd)
+
+
+def hold_closed_streams() -> "list[int]":
+    """Open /dev/null for each closed standard stream. Otherwise the launcher's files would take
+    their descriptors, and the script's output would go to these files.
+    """
+    held = [os.open(os.devnull, os.O_RDWR)]
+    while held[-1] <= 2:
+        held.append(os.open(os.devnull, os.O_RDWR))
+    os.close(held.pop())
+    return held
 
 
 def quietly(act: "Callable[..., Any]", *arguments: object) -> "Any":

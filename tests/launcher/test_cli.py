@@ -277,25 +277,31 @@ def test_modules_in_an_archive_come_before_others_of_their_names(tmp_path: Path)
         assert brain_run(tmp_path, "--no-probe", "train.pyz").stdout == plain.stdout
 
 
-@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
-def test_a_closed_stream_is_one_that_leads_nowhere(tmp_path: Path, closed: str) -> None:
+@pytest.mark.parametrize(
+    ("closed", "fds"), [("2>&-", {2}), (">&-", {1}), ("<&- >&- 2>&-", {0, 1, 2})]
+)
+def test_no_file_of_ours_takes_the_place_of_a_closed_stream(
+    tmp_path: Path, closed: str, fds: set[int]
+) -> None:
     looks = (
         "print('lost')\n"
         "import os\n"
-        "found = [os.readlink(f'/proc/self/fd/{fd}') for fd in (1, 2)]\n"
-        "open('said', 'w').write(' '.join(found))\n"
+        "names = [f'/proc/self/fd/{fd}' for fd in range(3)]\n"
+        "gone = {fd for fd, name in enumerate(names) if not os.path.exists(name)}\n"
+        "open('said', 'w').write(repr(gone))\n"
     )
     a_script(tmp_path, looks)
-    command = f"{' '.join(BRAIN_RUN)} train.py {closed}"
-    ran = subprocess.run(
-        ["sh", "-c", command],
-        cwd=tmp_path,
-        env=dict(os.environ) | {"HOME": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        timeout=60,
-    )
-    assert (ran.returncode, (tmp_path / "said").read_text()) == (0, "/dev/null /dev/null")
+    for flags in ("", "--preload=none"):
+        command = f"{' '.join(BRAIN_RUN)} {flags} train.py {closed}"
+        ran = subprocess.run(
+            ["sh", "-c", command],
+            cwd=tmp_path,
+            env=dict(os.environ) | {"HOME": str(tmp_path)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+        )
+        assert (ran.returncode, (tmp_path / "said").read_text()) == (0, repr(fds))
 
 
 def test_workers_really_train_together(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ NEED_NO_TORCH = {
     *("interpreter", "interpreter of a module", "interpreter with options", "standard input"),
     *("the end", "forks", "spawns", "fork server"),
     *("a script on standard input", "a script in a pipe", "interpreter in the background"),
-    "a site module of ranks",
+    *("a site module of ranks", "no standard input", "no standard output", "no standard streams"),
 } - {
     *("raised", "ended by SIGTERM", "recorded", "one of two recorded", "failed twice"),
     *("launcher hung up", "launcher terminated, workers save", "a thread exits"),

@@ -129,7 +129,7 @@ class ForkServer:
             raise Unavailable("there is no fork server")
         known = self._learned.sets_nothing(self._text())
         spec = start.spec_of(
-            self._config, self._command, list(argv), environment, sets_nothing=known
+            self._config, self._command, list(argv), environment, fds=fds, sets_nothing=known
         )
         try:
             # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes with the fork.

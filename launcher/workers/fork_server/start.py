@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +74,13 @@ def spec_of(
     argv: "list[str]",
     environment: Mapping[str, str],
     *,
+    fds: Sequence[int] = (),
     sets_nothing: bool = False,
 ) -> dict[str, Any]:
     """Return the server's specification of one worker; the server was started for ``command``.
 
-    ``sets_nothing`` is True if, in an earlier run, a script with the same text made no settings
-    before its imports.
+    ``fds`` are the worker's standard streams in this process. ``sets_nothing`` is True if, in an
+    earlier run, a script with the same text made no settings before its imports.
     """
     # Only arguments differ between workers (``${local_rank}``), so this reads as that did.
     own = None if command is None else commands.read(argv)
@@ -91,6 +92,8 @@ def spec_of(
         "first": own and commands.first_path(own, config.directory, config.environment),
         "environment": dict(environment),
         "directory": config.directory,
+        # The agent has /dev/null in place of a stream that it was started without.
+        "closed": [fd for fd in fds if fd <= 2 and not os.get_inheritable(fd)],
         "sets_nothing": sets_nothing,
         "of_ranks": ["CUDA_VISIBLE_DEVICES"] if config.virtual_local_rank else [],
     }

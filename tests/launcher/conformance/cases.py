@@ -33,6 +33,8 @@ class Case:
     everything: bool = False
     #: Started with these signals ignored, as by ``nohup`` and a shell's ``&``.
     ignored: Sequence[str] = ()
+    #: Started without these standard streams, as by a shell's ``<&-``.
+    closed: Sequence[int] = ()
     stdin: bytes = b""
     #: Whoever reads the output stops after the first line.
     closes: bool = False
@@ -167,6 +169,9 @@ PROCESSES = {
     "fork server": _behave("multiprocessing", "forkserver"),
     "launcher in a launcher": _behave("nested"),
     "standard input": _behave("reads", stdin=b"first\nsecond\n"),
+    "no standard input": _behave("tells streams", "{work}/said", closed=[0]),
+    "no standard output": _behave("tells streams", "{work}/said", closed=[1]),
+    "no standard streams": _behave("tells streams", "{work}/said", closed=[0, 1, 2]),
     "a script on standard input": Case(["-", "a", "-b"], stdin=_PRINTS),
     "a script in a pipe": Case(["/dev/stdin", "a", "-b"], stdin=_PRINTS),
     "a site module of ranks": Case(
@@ -195,6 +200,7 @@ ENDS = {
     "ended by SIGUSR1": _behave("dies", "SIGUSR1"),
     "aborted": _behave("aborts"),
     "left with a text": _behave("exits", "text", flags=("-r=2", *LOGGED)),
+    "left with a tuple": _behave("exits", "tuple"),
     "left with 255": _behave("exits", "255"),
     "left without cleaning": _behave("exits", "hard"),
     "raised": _behave("raises", flags=("-r=2", *LOGGED)),

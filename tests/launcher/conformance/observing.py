@@ -121,12 +121,17 @@ def _start(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # Who runs tests in the background may ignore some, and launchers would inherit that.
-        preexec_fn=lambda: [
-            signal.signal(each, signal.SIG_IGN if each.name in case.ignored else signal.SIG_DFL)
-            for each in _HEARD
-        ],
+        preexec_fn=lambda: _settle(case),
     )
+
+
+def _settle(case: Case) -> None:
+    """Set a launcher's signals and streams, before it starts."""
+    # Who runs tests in the background may ignore some, and launchers would inherit that.
+    for each in _HEARD:
+        signal.signal(each, signal.SIG_IGN if each.name in case.ignored else signal.SIG_DFL)
+    for fd in case.closed:
+        os.close(fd)
 
 
 def _follow(

@@ -128,7 +128,16 @@ def exits(how: str) -> None:
     if how == "hard":
         print("lost", end="")
         os._exit(9)
-    sys.exit("told so" if how == "text" else int(how))
+    sys.exit({"text": "told so", "tuple": ()}[how] if how.isalpha() else int(how))
+
+
+def tells_streams(path: str) -> None:
+    """Into a file, which gets the descriptor of a stream that is closed."""
+    with open(path, "w") as file:
+        for stream in (sys.stdin, sys.stdout, sys.stderr):
+            print(None if stream is None else stream.name, file=file)
+        print("in the file's place:", file.fileno() if file.fileno() <= 2 else "none", file=file)
+        print("to nobody, or to the console")
 
 
 def raises() -> None:
@@ -291,6 +300,7 @@ ACTS = {
     "aborts": os.abort,
     "exits": exits,
     "raises": raises,
+    "tells streams": tells_streams,
     "one fails": one_fails,
     "fails": fails,
     "vanishes": vanishes,
