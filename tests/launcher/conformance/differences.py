@@ -75,6 +75,11 @@ EXPLAINED = (
         case="failure|killed|ended by .*|left .*|aborted|one of .*|failed too often|deleted .*",
     ),
     Explained(
+        case="left with a tuple",
+        where="(exit_codes|out|err|report)(: .*)?",
+        why="a handler makes the tuple the arguments of SystemExit, before Python 3.12",
+    ),
+    Explained(
         where="exit_codes",
         why="a command line that cannot be used ends with 2 and a sentence, before anything starts",
         theirs=r"\[1\]",
