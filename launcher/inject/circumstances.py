@@ -23,7 +23,8 @@ CHARACTERS = 16384
 def around(
     error: BaseException, probe: "str | None", standard: "Callable[[str], ModuleType]"
 ) -> "dict[str, Any]":
-    """Return the traceback without Brain's frames, the save that failed, and limits on memory.
+    """Return the traceback without Brain's frames, the save that failed, limits on memory, and a
+    standard stream that nobody reads.
 
     Args:
         error: the exception that left the script.
@@ -37,7 +38,21 @@ def around(
         said["saving"] = failed_save(error)
     said["saving"] = said.get("saving") or unnamed_write(error)
     said["limits"] = limits(standard("resource"))
+    if isinstance(error, BrokenPipeError):
+        said["unread"] = unread(standard("select"))
     return said
+
+
+def unread(select: "Any") -> str:
+    """Return the standard stream that is a pipe or connection without a reader; empty if there is
+    none.
+    """
+    for fd, name in ((1, "standard output"), (2, "standard error")):
+        poll = select.poll()
+        poll.register(fd, 0)  # of errors the kernel tells anyway
+        if any(seen & select.POLLERR for _, seen in poll.poll(0)):
+            return name
+    return ""
 
 
 def unnamed_write(error: "BaseException | None") -> "tuple[str, int] | None":

@@ -72,8 +72,14 @@ raise OSError(28, "No space left on device")
 """
 
 
-def last_line(tmp_path: Path, script: str, *arguments: str, workers: int = 1) -> str:
-    """What ``brain-run`` says last of a script that fails."""
+def last_line(
+    tmp_path: Path,
+    script: str,
+    *arguments: str,
+    workers: int = 1,
+    output: int | None = None,
+) -> str:
+    """What ``brain-run`` says last of a script that fails and prints to ``output``."""
     (tmp_path / "train.py").write_text(script)
     run = subprocess.run(
         [
@@ -83,6 +89,7 @@ def last_line(tmp_path: Path, script: str, *arguments: str, workers: int = 1) ->
         ],
         cwd=tmp_path,
         env=dict(os.environ) | {"HOME": str(tmp_path)},
+        stdout=output,
         stderr=subprocess.PIPE,
         text=True,
         timeout=170,
@@ -148,6 +155,18 @@ def test_a_stream_that_was_taken_apart_does_not_hide_the_cause(tmp_path: Path) -
 def test_a_limit_on_the_size_of_files_is_named(tmp_path: Path) -> None:
     said = last_line(tmp_path, LIMITED_FILES)
     assert "its own limit on the size of files: RLIMIT_FSIZE is 1048576 bytes" in said
+
+
+def test_an_output_that_nobody_reads_is_no_broken_connection(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    prints = "while True: print('line', flush=True)"
+    try:
+        said = last_line(tmp_path, prints, output=write)
+    finally:
+        os.close(write)
+    assert "BrokenPipeError: [Errno 32] Broken pipe (train.py:1)" in said
+    assert "the program that read its standard output has ended" in said
 
 
 def test_a_limit_of_the_process_is_not_called_the_machines_memory(tmp_path: Path) -> None:

@@ -338,3 +338,23 @@ def test_a_bus_error_of_loaders_is_full_shared_memory_and_says_the_remedy(
 
 def test_a_bus_error_with_shared_memory_in_plenty_is_a_crash() -> None:
     assert cause(-signal.SIGBUS, "", Signs(shm_bytes=8 << 30)).kind is FailureKind.CRASH
+
+
+@pytest.mark.parametrize(
+    ("code", "meaning"),
+    [
+        (-signal.SIGPIPE, "nobody reads any more"),
+        (-signal.SIGALRM, "a timer that it had set ran out"),
+        (-signal.SIGXCPU, "its own limit on processor time"),
+        (128 + signal.SIGXCPU, "its own limit on processor time"),
+        (-signal.SIGXFSZ, "its own limit on the size of files"),
+        (-signal.SIGTERM, "a person or program killed the process"),
+        (128 + signal.SIGKILL, "a person or program killed the process"),
+    ],
+)
+def test_a_signal_that_the_process_brought_upon_itself_is_no_kill_by_others(
+    code: int, meaning: str
+) -> None:
+    found = diagnose([replace(failed(0), code=code)])
+    assert found is not None
+    assert meaning in found.sentence

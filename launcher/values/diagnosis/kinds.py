@@ -105,6 +105,15 @@ FULL_BYTES = 1 << 20
 _FULL = re.compile(r"No space left on device|\[Errno 28\]|\(os error 28\)")
 _INSTALLED = re.compile(r"-packages/|/lib/python|/launcher/inject/|/collectors/probe/")
 _NATIVE = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP"})
+#: Signals that the kernel sends for something that the process itself did.
+_OWN = {
+    "SIGPIPE": "it wrote to a pipe or a connection that nobody reads any more",
+    "SIGALRM": "a timer that it had set ran out (signal.alarm, signal.setitimer)",
+    "SIGVTALRM": "a timer that it had set ran out (signal.setitimer)",
+    "SIGPROF": "a timer that it had set ran out (signal.setitimer)",
+    "SIGXCPU": "the process reached its own limit on processor time (RLIMIT_CPU, ulimit -t)",
+    "SIGXFSZ": "the process reached its own limit on the size of files (RLIMIT_FSIZE, ulimit -f)",
+}
 _WORDS_CHARACTERS = 300
 #: Shared memory of a container that was given none, in which a bus error means that it is full.
 _DEFAULT_SHM = 64 << 20
@@ -157,7 +166,7 @@ def cause(code: int, message: str, signs: Signs) -> FailureCause:
     if hard is not None:
         kind, told = hard
         return FailureCause(kind=kind, words=words, place=place, evidence=(*evidence, told))
-    spoken = _by_words(words) or (_by_words(signs.tail) if not words else None)
+    spoken = _spoken(words, signs)
     # A loader that finds shared memory full says that no space is left, too.
     saving = signs.saving if spoken is None or spoken[0] is not FailureKind.SHARED_MEMORY else ""
     if saving and signs.free_bytes is not None and _too_little(signs.free_bytes, words):
@@ -175,7 +184,7 @@ def cause(code: int, message: str, signs: Signs) -> FailureCause:
         kind, line = spoken
         if line != words:
             evidence.append(Evidence(label="it printed", value=line))
-        meaning = _limited(kind, signs) or _shared(kind, signs)
+        meaning = _limited(kind, signs) or _shared(kind, signs) or _unread(kind, signs)
         return FailureCause(
             kind=kind, words=words or line, place=place, meaning=meaning, evidence=tuple(evidence)
         )
@@ -185,7 +194,11 @@ def cause(code: int, message: str, signs: Signs) -> FailureCause:
         return FailureCause(kind=kind, words=words, meaning=meaning, evidence=tuple(evidence))
     # What left the script ended it, whatever signal came while it was on its way out.
     kind = FailureKind.CODE if words and signs.traceback else _by_code(code, words)
-    return FailureCause(kind=kind, words=words, place=place, evidence=tuple(evidence))
+    own = signal_name(code if code < 0 else 128 - code)
+    meaning = _OWN.get(own, "") if kind is FailureKind.KILLED else ""
+    return FailureCause(
+        kind=kind, words=words, place=place, meaning=meaning, evidence=tuple(evidence)
+    )
 
 
 def exception_in(text: str) -> str:
@@ -302,6 +315,19 @@ def _shared(kind: FailureKind, signs: Signs) -> str:
 
 def _said(limits: Sequence[str]) -> str:
     return ", ".join(f"{each.replace(' ', ' is ')} bytes" for each in limits)
+
+
+def _unread(kind: FailureKind, signs: Signs) -> str:
+    if kind is not FailureKind.CODE or not signs.unread:
+        return ""
+    return f"the program that read its {signs.unread} has ended"
+
+
+def _spoken(words: str, signs: Signs) -> tuple[FailureKind, str] | None:
+    """Return what the worker's own error says, or without one its output."""
+    if signs.unread and words.startswith("BrokenPipeError"):
+        return FailureKind.CODE, words
+    return _by_words(words or signs.tail)
 
 
 def _by_words(text: str) -> tuple[FailureKind, str] | None:

@@ -21,6 +21,9 @@ class Signs:
     free_bytes: int | None = None
     #: Limits on memory that the process itself had, as ``RLIMIT_AS 8589934592``.
     limits: tuple[str, ...] = ()
+    #: The standard stream that had no reader any more when a pipe broke, ``standard output``; empty
+    #: if another pipe broke, or none.
+    unread: str = ""
     #: Processes that the kernel ended for lack of memory since the worker was started: in the
     #: agent's control group, and on the whole machine.
     oom_kills: int = 0

@@ -78,6 +78,7 @@ def signs(
         saving=said.saving,
         free_bytes=said.free_bytes,
         limits=said.limits,
+        unread=said.unread,
         oom_kills=max(0, more),
         # Another container's want of memory is none of ours where ours has a count of its own.
         host_oom_kills=0 if _events(root) is not None else max(0, host),
@@ -191,6 +192,7 @@ class _Raised:
     saving: str = ""
     free_bytes: int | None = None
     limits: tuple[str, ...] = ()
+    unread: str = ""
 
 
 def _raised(path: Path) -> _Raised:
@@ -203,6 +205,7 @@ def _raised(path: Path) -> _Raised:
             saving=str(saving),
             free_bytes=None if free_bytes is None else int(free_bytes),
             limits=tuple(f"{name} {int(size)}" for name, size in said.get("limits", {}).items()),
+            unread=str(said.get("unread") or ""),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return _Raised()
