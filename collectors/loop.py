@@ -188,19 +188,8 @@ class Collector:
             self._troubles["disk"] = str(full)
 
     def _tell_losses(self) -> None:
-        for job, dropped in self._spool.losses().items():
-            stamps = self._stamps.setdefault(job, Stamps())
-            source, measured_at, sequence = stamps.next(datetime.now(UTC))
-            loss = LossSample(
-                job=JobId(job),
-                source=source,
-                measured_at=measured_at,
-                sequence=sequence,
-                where="spool",
-                dropped=dropped,
-            )
-            if self._spool.try_append(job, wire.encode_sample(loss), now=time.time()):
-                self._spool.told(job, dropped)
+        for job in self._spool.losses():
+            if report_losses(self._spool, job, self._stamps.setdefault(job, Stamps())):
                 self._arrived.set()
 
     def status(self, live: list[LiveJob]) -> dict[str, Any]:
@@ -238,6 +227,25 @@ class Collector:
         await self._delivery.close()
         self._keep_house([])
         self._spool.close()
+
+
+def report_losses(spool: Spool, job: str, stamps: Stamps) -> bool:
+    """Append a report of a job's dropped samples to the spool; return False if the disk is full."""
+    dropped = spool.losses()[job]
+    source, measured_at, sequence = stamps.next(datetime.now(UTC))
+    loss = LossSample(
+        job=JobId(job),
+        source=source,
+        measured_at=measured_at,
+        sequence=sequence,
+        where="spool",
+        dropped=dropped,
+    )
+    if not spool.try_append(job, wire.encode_sample(loss), now=time.time()):
+        stamps.take_back()
+        return False
+    spool.told(job, dropped)
+    return True
 
 
 def listen(home: Home) -> socket.socket:

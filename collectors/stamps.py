@@ -32,3 +32,7 @@ class Stamps:
         self._last = now
         self._sequence += 1
         return self._source, now, self._sequence
+
+    def take_back(self) -> None:
+        """Free the newest number for another sample; an unused number would count as a loss."""
+        self._sequence -= 1

@@ -216,8 +216,8 @@ class SqlTelemetry:
     def _losses(self, jobs: Iterable[JobId]) -> Mapping[JobId, TelemetryLosses]:
         asked = list(jobs)
         counted = {
-            job: TelemetryLosses(gaps=int(gaps or 0), dropped=int(dropped or 0))
-            for job, gaps, dropped in self._connection.execute(_LOSSES, {"jobs": asked})
+            job: TelemetryLosses.counted(missing=int(missing or 0), dropped=int(dropped or 0))
+            for job, missing, dropped in self._connection.execute(_LOSSES, {"jobs": asked})
         }
         return dict.fromkeys(asked, TelemetryLosses(gaps=0, dropped=0)) | counted
 

@@ -131,8 +131,8 @@ class MemoryTelemetry:
 
     def losses(self, job: JobId) -> TelemetryLosses:
         mine = [counted for (owner, _), counted in self._sources.items() if owner == job]
-        return TelemetryLosses(
-            gaps=sum(max(0, each.highest + 1 - each.stored) for each in mine),
+        return TelemetryLosses.counted(
+            missing=sum(max(0, each.highest + 1 - each.stored) for each in mine),
             dropped=sum(each.dropped for each in mine),
         )
 

@@ -234,9 +234,23 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryLosses:
-    """How many of a job's samples are known to be lost, by the way in which they were lost."""
+    """How many of a job's samples are known to be lost, each counted once."""
 
-    #: Numbers missing between the sequence numbers of a source.
+    #: Numbers missing between the sequence numbers of a source, except those that reported losses
+    #: explain.
     gaps: int
     #: Losses reported by ``LossSample``.
     dropped: int
+
+    @classmethod
+    def counted(cls, *, missing: int, dropped: int) -> "TelemetryLosses":
+        """Count samples once whose number is missing and whose loss is reported.
+
+        A dropped sample also leaves a gap, because it got its number before.
+
+        >>> TelemetryLosses.counted(missing=9, dropped=7)
+        TelemetryLosses(gaps=2, dropped=7)
+        >>> TelemetryLosses.counted(missing=0, dropped=7)
+        TelemetryLosses(gaps=0, dropped=7)
+        """
+        return cls(gaps=max(0, missing - dropped), dropped=dropped)

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from brain import wire
+from brain.types.telemetry import LossSample
+from collectors.loop import report_losses
 from collectors.spool import Spool
+from collectors.stamps import Stamps
 
 
 def spool(directory: Path, **limits: float) -> Spool:
@@ -105,6 +109,25 @@ def test_losses_are_told_once(tmp_path: Path) -> None:
     kept.expire(now=100_000.0)
     kept.told("a", 1)
     assert kept.losses() == {}
+
+
+def test_a_report_of_losses_takes_a_number_only_once_it_is_on_disk(tmp_path: Path) -> None:
+    full = [True]
+
+    def write(descriptor: int, line: bytes) -> int:
+        if full[0]:
+            raise OSError(errno.ENOSPC, "full")
+        return os.write(descriptor, line)
+
+    kept, stamps = Spool(tmp_path, write=write), Stamps()
+    fill(kept, "a", *numbered(3))
+    attempts = [report_losses(kept, "a", stamps) for _ in range(5)]
+    full[0] = False
+    attempts.append(report_losses(kept, "a", stamps))
+    (report,) = (wire.decode_sample(line) for line in drained(kept, "a"))
+    assert attempts == [False] * 5 + [True]
+    assert isinstance(report, LossSample)
+    assert (report.dropped, report.sequence) == (3, 0)
 
 
 def test_a_full_disk_costs_the_oldest(tmp_path: Path) -> None:

@@ -215,10 +215,15 @@ class TestLosses:
             assert t.telemetry.losses(JOB).gaps == 0
 
     def test_stay_known_when_the_samples_retired(self, stores: Stores) -> None:
-        kept(stores, throughput(0), throughput(3), loss(5, sequence=4))
+        kept(stores, throughput(0), throughput(3), loss(1, sequence=4))
         retired(stores, raw_before=1000)
         with stores.transaction() as t:
-            assert t.telemetry.losses(JOB) == TelemetryLosses(gaps=2, dropped=5)
+            assert t.telemetry.losses(JOB) == TelemetryLosses(gaps=1, dropped=1)
+
+    def test_count_a_reported_sample_that_left_a_gap_once(self, stores: Stores) -> None:
+        kept(stores, throughput(0), throughput(33), loss(32, sequence=0, source="collector"))
+        with stores.transaction() as t:
+            assert t.telemetry.losses(JOB) == TelemetryLosses(gaps=0, dropped=32)
 
 
 class TestSeries:

@@ -4195,7 +4195,7 @@ export interface components {
         };
         /**
          * TelemetryLosses
-         * @description How many of a job's samples are known to be lost, by the way in which they were lost.
+         * @description How many of a job's samples are known to be lost, each counted once.
          */
         TelemetryLosses: {
             /** Dropped */
