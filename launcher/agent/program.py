@@ -73,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(str(unusable))
         ended = ReplicaEnd(exit=ReplicaExit.FAILED, exit_code=1, detail=str(unusable))
     try:
-        place.end(ended)
+        if place.lock.stands():  # else another agent may use a new directory at this path
+            place.end(ended)
     except OSError as full:
         say(f"exit.json cannot be written, so the scaler will count this replica as lost: {full}")
     return ended.status
@@ -130,7 +131,11 @@ async def _replica(intent: ReplicaIntent, place: ReplicaPlace) -> ReplicaEnd:
     fixed = fixed_desired_world(config, 0.0)
     token = digest(read_token(intent.token_file))
     seconds = lease_seconds(config)
-    continuity = Continuity(pod_question(intent), pause_seconds=seconds, say=say)
+
+    def evicted() -> str:
+        return "" if place.lock.stands() else f"its directory {place.directory} is gone"
+
+    continuity = Continuity(pod_question(intent), pause_seconds=seconds, say=say, evicted=evicted)
 
     async def leadership(mine: str) -> Leadership:
         return (

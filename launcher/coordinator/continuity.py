@@ -1,10 +1,13 @@
-"""Handles pauses of an agent in a cluster: it asks the cluster if other agents have replaced this
-one.
+"""Finds out that an agent must end at once: other agents replaced it during a pause, or the
+directory of its replica is gone.
 
 A cluster may delete a paused pod by force and start other pods, or Slurm may requeue a job whose
 nodes are silent. The new agents form another world; the paused agent cannot know this. So after a
 pause that is longer than a lease, the agent renews no lease and forms no world until the cluster
 confirms that its pod, or its job step, was not replaced.
+
+An agent without its directory can neither report nor be found by the scaler, which may start
+another agent in its place.
 """
 
 import asyncio
@@ -25,8 +28,8 @@ _WAITS = "held: this agent was paused; workers wait for proof that no other worl
 class Continuity:
     """Tracks pauses of this process, because other agents may have replaced it during a pause.
 
-    ``denied`` is set once the cluster answers that this agent was replaced; the agent must then
-    end immediately.
+    ``denied`` is set once the cluster answers that this agent was replaced, or once ``evicted``
+    gives a reason; the agent must then end immediately.
     """
 
     def __init__(
@@ -36,13 +39,17 @@ class Continuity:
         pause_seconds: float,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        evicted: Callable[[], str] = lambda: "",
     ) -> None:
-        """``ask`` asks the cluster, and gets the time at which this process last ran before the
+        """``evicted`` returns why this agent has lost its place on this machine; empty if it has
+        not.
+
+        ``ask`` asks the cluster, and gets the time at which this process last ran before the
         pause, in seconds since 1970; None: nobody starts other agents in this one's place, or
         nobody can be asked.
         """
         self._ask, self._pause_seconds = ask, pause_seconds
-        self._say, self._clock = say, clock
+        self._say, self._clock, self._evicted = say, clock, evicted
         self._looked_at, self._ran_at = clock(), time.time()
         #: End of the last pause that nobody was asked about yet.
         self._broken_at: float | None = None
@@ -78,6 +85,9 @@ class Continuity:
         """
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
+            if why := self._evicted():
+                self.detail = why
+                self.denied.set()
             if self.broken and coordinates() and not self.denied.is_set():
                 await self._find_out()
 

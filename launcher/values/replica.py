@@ -106,6 +106,17 @@ class Lock:
         self._fd = fd
         return True
 
+    def stands(self) -> bool:
+        """True while ``path`` is the file that this process has locked, so nobody deleted it."""
+        if self._fd is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._fd), self._path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # a file system that does not answer proves nothing
+
     def release(self) -> None:
         if self._fd is not None:
             os.close(self._fd)

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from scaler.files import read_json, write_json, write_private
 from scaler.local.directory import ReplicaDirectory, how
 from scaler.local.limits import ControlGroups, ReplicaLimits
 from scaler.local.members import Members, environment_of
+from scaler.local.memory import Memory
 from scaler.local.node import LocalMachine
 from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen, document, processes, reserved
 
@@ -73,20 +74,6 @@ class _World:
     members: tuple[_Named, ...] = ()
 
 
-@dataclass(slots=True)
-class _Memory:
-    """Facts that the directories do not hold.
-
-    Losing them costs a detail, never a replica.
-    """
-
-    children: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
-    last_codes: dict[Path, int] = field(default_factory=dict)
-    asked: dict[Path, datetime] = field(default_factory=dict)
-    #: Replicas that ended; their records no longer change.
-    ended: dict[Path, ReplicaSeen] = field(default_factory=dict)
-
-
 class LocalBackend:
     """Agents as processes of this machine; ``agent`` is the command, which gets a replica's
     directory.
@@ -114,7 +101,7 @@ class LocalBackend:
         self._groups = groups or ControlGroups(home)
         self._groups.sweep(time.time())
         self._base = {k: v for k, v in base.items() if k in _BASE or k.startswith(_BASE_MORE)}
-        self._memory = _Memory()
+        self._memory = Memory()
 
     def nodes(self, now: datetime) -> Sequence[Node]:
         """Return this machine, measured now: quotas and affinity change over time."""
@@ -138,11 +125,13 @@ class LocalBackend:
     def observe(self, job: JobId, now: datetime) -> Observed:
         """Read the job's directories, and the reservations of the other jobs."""
         ids, roles = self._ids(job), self._roles(job)
-        seen = (self._look(self._directory(job, replica), replica, now) for replica in ids)
+        looks = (self._look(self._directory(job, replica), replica, now) for replica in ids)
+        found = [one for one in looks if one]
+        seen = self._memory.with_vanished(job_directory(self._home, job), found, now)
         return Observed(
             job=job,
-            replicas=tuple(replace(one, role=roles.get(one.id, one.role)) for one in seen if one),
-            next_id=ids[-1] + 1 if ids else 0,
+            replicas=tuple(replace(one, role=roles.get(one.id, one.role)) for one in seen),
+            next_id=max((*ids, *(one.id for one in seen)), default=-1) + 1,
             named=frozenset(roles),
             free=self._free(now),
         )
@@ -267,7 +256,7 @@ class LocalBackend:
         """Observe one replica; None if a crash left a directory without an intent."""
         if directory.path in self._memory.ended:
             return self._memory.ended[directory.path]
-        code = self._reap(directory.path)
+        code = self._memory.reap(directory.path)
         ours = directory.path in self._memory.children
         intent = directory.intent(_Intent) or _unreadable(directory, ours)
         if intent is None:
@@ -317,14 +306,6 @@ class LocalBackend:
         phase = directory.phase()
         over = phase in (ReplicaPhase.ENDED, ReplicaPhase.GONE)
         return ReplicaPhase.RUNNING if over and directory.path in self._memory.children else phase
-
-    def _reap(self, path: Path) -> int | None:
-        """Collect an ended child; return its exit code, None if it was no child of ours."""
-        child = self._memory.children.get(path)
-        if child is not None and child.poll() is not None:
-            self._memory.last_codes[path] = child.returncode
-            del self._memory.children[path]
-        return self._memory.last_codes.get(path)
 
     def _free(self, now: datetime) -> Resources:
         used = sum((replica.resources for _, replica in self._alive(now)), NOTHING)

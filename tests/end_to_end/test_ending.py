@@ -1,6 +1,7 @@
 """A script that saves at its end, by every way in which Brain stops a job: real processes."""
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,17 @@ def test_a_handler_has_its_grace_when_the_job_shrinks_is_suspended_and_is_cancel
     all_ended(brain, 4)
     said = (brain.home / "replicas" / job / "0" / "agent.log").read_text()
     assert "have 30 s to save and end (checkpoint.graceSeconds)\n" in said
+
+
+def test_a_job_whose_directory_was_deleted_fails_with_the_reason_and_leaves_nothing(brain: Brain):
+    job = submitted(brain, start=2)
+    # At once: the agents write files into the directory while it is deleted file by file.
+    shutil.rmtree((brain.home / "replicas" / job).rename(brain.home / "deleted"))
+
+    failed = brain.finished(job, seconds=20).job
+    assert failed.state == "Failed"
+    assert failed.reason.startswith("its directory is gone: somebody deleted")
+    eventually(lambda: not any("launcher.agent" in words for _, words in brain.processes()))
 
 
 def test_a_replica_that_is_asked_to_leave_has_its_scripts_grace(brain: Brain):

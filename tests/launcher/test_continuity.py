@@ -52,6 +52,20 @@ class Pod:
         return not self.continuity.broken
 
 
+def test_an_agent_that_lost_its_directory_must_end() -> None:
+    continuity = Continuity(
+        None, pause_seconds=LEASE, say=print, evicted=lambda: "its directory is gone"
+    )
+
+    async def run() -> None:
+        task = asyncio.create_task(continuity.keep(lambda: False))
+        await asyncio.wait_for(continuity.denied.wait(), 10)
+        task.cancel()
+
+    asyncio.run(run())
+    assert continuity.detail == "its directory is gone"
+
+
 def test_a_pause_shorter_than_a_lease_is_none() -> None:
     pod = Pod()
     pod.pause(LEASE - 0.1)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,6 +88,18 @@ def reconcile(backend: LocalBackend, replicas: int = 1) -> None:
 
 def pid_of(home: Path, replica: int = 0) -> int:
     return int(json.loads((at(home, replica) / "state.json").read_text())["pid"])
+
+
+def killed(backend: LocalBackend, *pids: int) -> None:
+    """Kill agents, and wait until the backend has collected their exit codes."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+    def collected() -> bool:
+        backend.observe(JOB, NOW)
+        return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+    eventually("agents are collected", collected)
 
 
 def starts(home: Path) -> dict[int, int]:
@@ -427,6 +440,38 @@ def test_replicas_get_devices_of_their_own(tmp_path: Path):
     end_all(backend)
     assert ["CUDA_VISIBLE_DEVICES=4\0" in environments[0], free] == [True, 0]
     assert "CUDA_VISIBLE_DEVICES=6\0" in environments[1]
+
+
+def test_replicas_fail_with_the_reason_if_their_jobs_directory_was_deleted(
+    backend: LocalBackend, tmp_path: Path
+):
+    for replica in range(2):
+        backend.start(wish(2), replica, {}, NOW)
+        running(backend, replica)
+    pids = [pid_of(tmp_path, replica) for replica in range(2)]
+    shutil.rmtree(tmp_path / "replicas" / JOB)
+
+    seen = backend.observe(JOB, NOW)
+    killed(backend, *pids)
+    assert [one.exit for one in seen.replicas] == [ReplicaExit.FAILED] * 2
+    assert seen.replicas[0].detail.startswith("its directory is gone: somebody deleted")
+    assert not any(isinstance(each, Start) for each in decide(order(wish(2)), seen, NOW))
+    assert backend.observe(JOB, NOW).replicas == seen.replicas
+
+
+def test_a_replica_whose_directory_alone_was_deleted_is_replaced(
+    backend: LocalBackend, tmp_path: Path
+):
+    for replica in range(2):
+        backend.start(wish(2), replica, {}, NOW)
+        running(backend, replica)
+    pid = pid_of(tmp_path, 1)
+    shutil.rmtree(at(tmp_path, 1))
+
+    seen = backend.observe(JOB, NOW)
+    killed(backend, pid)
+    assert [one.exit for one in seen.replicas] == [None, ReplicaExit.LOST]
+    assert Start(2, 0) in decide(order(wish(2)), seen, NOW)
 
 
 def test_a_deaf_agent_is_ended_by_force(backend: LocalBackend):

@@ -1,0 +1,74 @@
+"""Facts about replicas that their directories do not hold."""
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from brain.types.world import ReplicaExit
+from scaler.ports import ReplicaPhase, ReplicaSeen
+
+
+@dataclass(slots=True)
+class Memory:
+    """Facts that the directories do not hold.
+
+    Losing them costs a detail, never a replica.
+    """
+
+    children: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
+    last_codes: dict[Path, int] = field(default_factory=dict)
+    asked: dict[Path, datetime] = field(default_factory=dict)
+    #: Replicas that ended; their records no longer change.
+    ended: dict[Path, ReplicaSeen] = field(default_factory=dict)
+    #: Replicas whose agents ran at the last look.
+    running: dict[Path, ReplicaSeen] = field(default_factory=dict)
+
+    def reap(self, path: Path) -> int | None:
+        """Collect an ended child; return its exit code, None if it was no child of ours."""
+        child = self.children.get(path)
+        if child is not None and child.poll() is not None:
+            self.last_codes[path] = child.returncode
+            del self.children[path]
+        return self.last_codes.get(path)
+
+    def with_vanished(
+        self, directory: Path, found: Sequence[ReplicaSeen], now: datetime
+    ) -> Sequence[ReplicaSeen]:
+        """Add a job's replicas whose directories somebody deleted; their agents end themselves.
+
+        If all directories are gone, the job's history is gone, too, and a new start would repeat
+        its work without a word. So the replicas have failed, and not only been lost.
+        """
+        here = {directory / str(one.id): one for one in found}
+        for path, one in here.items():
+            if one.phase in (ReplicaPhase.STARTING, ReplicaPhase.RUNNING):
+                self.running[path] = one
+            else:
+                self.running.pop(path, None)
+        vanished = [
+            path
+            for path in self.running
+            if path.parent == directory and path not in here and not path.exists()
+        ]
+        for path in vanished:
+            self.ended[path] = replace(
+                self.running.pop(path),
+                phase=ReplicaPhase.ENDED,
+                adjustable=False,
+                ended_at=now,
+                exit=ReplicaExit.LOST if found else ReplicaExit.FAILED,
+                detail=f"its directory is gone: somebody deleted {path} while its agent ran"
+                if found
+                else f"its directory is gone: somebody deleted {directory} while the job ran; "
+                "submit the job again",
+            )
+        gone = {
+            path: one
+            for path, one in self.ended.items()
+            if path.parent == directory and path not in here
+        }
+        for path in gone:
+            self.reap(path)
+        return sorted((*found, *gone.values()), key=lambda one: one.id)
