@@ -67,6 +67,22 @@ def expect_one(verb: str, path: str | None, words: Sequence[str], options: Colle
             )
 
 
+class JobCommand(click.Command):
+    """A command that takes a job's command after ``--``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; an unknown option may be meant for the script, so the error says where it goes."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as unknown:
+            raise click.UsageError(
+                f"{unknown.format_message()} If it is an option of your script, write the "
+                f"script's command after --: {ctx.command_path} -- python train.py "
+                f"{unknown.option_name}",
+                ctx,
+            ) from unknown
+
+
 def parse_yaml(text: str, path: str) -> Any:
     """Parse a YAML text; ``path`` names it in errors.
 

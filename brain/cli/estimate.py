@@ -9,7 +9,7 @@ import click
 from brain import calls
 from brain.cli import output
 from brain.cli.connect import gpus_option, with_client
-from brain.cli.documents import complete, document_of, expect_one, read_document
+from brain.cli.documents import JobCommand, complete, document_of, expect_one, read_document
 from brain.client import BrainClient
 from brain.errors import BadInput
 from brain.settings import prices_of
@@ -78,7 +78,7 @@ def columns(currency: str) -> tuple[output.Column[SizeEstimate], ...]:
     )
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "-f",

@@ -10,7 +10,7 @@ import click
 from brain import calls
 from brain.cli import output
 from brain.cli.connect import dry_run_option, gpus_option, project, say_dry_run, with_client
-from brain.cli.documents import complete, document_of, expect_one, read_document
+from brain.cli.documents import JobCommand, complete, document_of, expect_one, read_document
 from brain.client import BrainClient, error_of
 from brain.errors import BadInput, BrainError
 from brain.types.job import JobState
@@ -44,7 +44,7 @@ MISSED = frozenset({PlanVerdict.FELL_SHORT, PlanVerdict.ROLLED_BACK})
 _NOT_WELL = ("Hung", "Late", "Straggler", "StaleTelemetry", "Undecided")
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "-f",

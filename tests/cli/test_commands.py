@@ -84,6 +84,14 @@ def test_an_option_of_a_command_beside_a_document_is_refused(verb: str):
     )
 
 
+@pytest.mark.parametrize("verb", ["submit", "estimate"])
+def test_an_option_that_is_meant_for_the_script_is_told_its_place(verb: str):
+    told = CliRunner().invoke(cli, [verb, "train.py", "--epochs", "3"], env=SOMEWHERE)
+    assert f"write the script's command after --: cli {verb} -- python train.py --epochs" in (
+        told.output
+    )
+
+
 def test_an_empty_name_is_refused_and_not_replaced():
     document = document_of(("python", "train.py"), name="", replicas="1", **NOTHING)
     with pytest.raises(errors.BadInput, match="name ''"):
