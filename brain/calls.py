@@ -216,7 +216,7 @@ def put_policy(
         path=f"{V1}/policies/{pool}",
         reads=StoredPolicy,
         query={"dry_run": "true"} if dry_run else {},
-        body=wire.encode(document),
+        body=_encoded(document),
     )
 
 
@@ -465,6 +465,14 @@ def _post(
         path=V1 + path,
         reads=reads,
         query={"dry_run": "true"} if dry_run else {},
-        body=wire.encode(body),
+        body=_encoded(body),
         headers=idempotency_key(),
     )
+
+
+def _encoded(body: object) -> bytes:
+    """Encode a person's request; NaN and infinite numbers are refused, because they would be sent
+    as null, and a limit would be dropped without a word.
+    """
+    wire.refuse_unstorable(wire.plain(body))
+    return wire.encode(body)

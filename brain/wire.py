@@ -184,10 +184,10 @@ def decode_sample(data: bytes | msgspec.Raw) -> Sample:
             raise BadInput(f"kind {kind!r} does not exist; choose one of {known}", field="kind")
         sample = decode(line, SAMPLE_KINDS[kind])
     except BadInput:
-        _refuse_unstorable(_with_no_numbers(line))
+        refuse_unstorable(_with_no_numbers(line))
         raise
     if _SUSPECT_TEXT in line or _SUSPECT_NUMBER in line.translate(_AS_ZEROS):
-        _refuse_unstorable(plain(sample))
+        refuse_unstorable(plain(sample))
     if sample.measured_at.tzinfo is None:
         raise BadInput(
             f"measured_at {sample.measured_at.isoformat()} has no time zone; append Z",
@@ -232,14 +232,15 @@ def _with_no_numbers(data: bytes) -> object:
         return None
 
 
-def _refuse_unstorable(value: object, name: str = "") -> None:
+def refuse_unstorable(value: object, name: str = "") -> None:
+    """Raise BadInput for a value that neither JSON nor the database has."""
     match value:
         case dict():
             for key, inner in value.items():
-                _refuse_unstorable(inner, f"{name}.{key}" if name else str(key))
+                refuse_unstorable(inner, f"{name}.{key}" if name else str(key))
         case list() | tuple():
             for index, inner in enumerate(value):
-                _refuse_unstorable(inner, f"{name}[{index}]")
+                refuse_unstorable(inner, f"{name}[{index}]")
         case float() if not isfinite(value):
             raise BadInput(f"{name} {value} is not a finite number; leave it out", field=name)
         case int() if not -(2**63) <= value < 2**63:
@@ -261,6 +262,7 @@ def job_document(data: object) -> JobDocument:
     _refuse_shorthand(data)
     read = document(data, JobDocument)
     read.check()
+    read.check_submitted()
     return read
 
 

@@ -20,13 +20,14 @@ from brain.api.routes.access import MOST_DAYS, CodeRequest, SignIn, TokenRequest
 from brain.api.routes.bulk import MOST_JOBS
 from brain.api.routes.fleet import FreezeRequest
 from brain.lifecycle.edits import LEAST_CPU, LEAST_MEMORY, MOST_CPU, MOST_MEMORY
-from brain.types.document import MOST_REPLICAS, NAME
+from brain.types.allocation import MOST_REPLICAS
+from brain.types.document import NAME, PRIORITIES
 from brain.types.grace import MOST_SECONDS
 from brain.types.job import JobCopy, JobDocument, ObjectCondition
 from brain.types.record import Role
 from brain.types.resources import Node
 from brain.types.roles import GROUP_NAME, NAMED, PS
-from brain.types.sharing import PRIORITIES, PoolShares
+from brain.types.sharing import PoolShares
 from brain.types.world import ReplicaReport, WorldReport
 from brain.views import (
     EstimateRequest,
@@ -100,6 +101,7 @@ _RULES: Mapping[str, Mapping[str, Schema]] = {
         "processesPerReplica": _COUNT,
         "epochs": _COUNT_OR_NULL,
         "steps": _COUNT_OR_NULL,
+        "priority": {"minimum": PRIORITIES[0], "maximum": PRIORITIES[-1]},
         "environment": {"propertyNames": {"pattern": r"^[^=\x00]+$"}},
         "roles": {
             "propertyNames": {"enum": list(NAMED)},
@@ -117,8 +119,10 @@ _RULES: Mapping[str, Mapping[str, Schema]] = {
     },
     "DocumentBudget": {"acceleratorHours": _LIMIT_OR_NULL, "cost": _LIMIT_OR_NULL},
     "DocumentCheckpoint": {
-        "graceSeconds": _or_null(type="number", minimum=0, maximum=MOST_SECONDS)
+        "graceSeconds": _or_null(type="number", minimum=0, maximum=MOST_SECONDS),
+        "path": _or_null(type="string", minLength=1),
     },
+    "DocumentRestarts": {"limit": _AMOUNT},
     "DocumentProjectShare": {
         "guaranteed": _AMOUNT,
         "limit": _or_null(type="integer", minimum=0),

@@ -164,7 +164,7 @@ def document_of(
         document["image"] = image
     if policy:
         document["policy"] = {"mode": policy}
-    if checkpoint:
+    if checkpoint is not None:
         document["checkpoint"] = {"path": checkpoint}
     if independent:
         document["independent"] = True
@@ -210,17 +210,25 @@ def complete(document: dict[str, Any]) -> None:
 
 
 def check_program(document: dict[str, Any]) -> None:
-    """Refuse a misspelt name of a common program, whose job would be queued first and fail later.
+    """Refuse a misspelt name of a common program, or a whole command that was quoted as one word;
+    such a job would be queued first and fail later.
 
     Any other missing program may exist on the machine that runs the job.
 
     Raises:
-        BadInput: the message names the program that may be meant.
+        BadInput: the message names the program that may be meant, or the words of the command.
     """
     command = document.get("command")
     program = str(command[0]) if isinstance(command, list) and command else ""
-    if shutil.which(program) or program.startswith(_PROGRAMS):
+    if shutil.which(program) or (program.startswith(_PROGRAMS) and not re.search(r"\s", program)):
         return
+    words = program.split()
+    if len(words) > 1:
+        raise BadInput(
+            f"command: this machine has no program {program!r}; write each word by itself, without "
+            f"quotes around the command: {' '.join(words)}, or [{', '.join(words)}] in a document",
+            field="command",
+        )
     meant = get_close_matches(program, _PROGRAMS, n=1, cutoff=0.75)
     if meant:
         raise BadInput(

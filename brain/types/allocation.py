@@ -3,9 +3,14 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from brain.errors import ImpossibleBounds
 from brain.types.batch import BatchWish
 from brain.types.resources import NodeName, Resources
 from brain.types.roles import WORKER, Roles, RoleSize, others
+
+#: Largest number of replicas; a larger one is a mistake, because every turn considers every allowed
+#: size.
+MOST_REPLICAS = 16_384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,3 +134,46 @@ class Bounds:
     def allow(self, replicas: int) -> bool:
         """Return True if these bounds allow this number of replicas."""
         return self.min <= replicas <= self.max and replicas % self.unit == 0
+
+
+def check_bounds(bounds: Bounds) -> None:
+    """Raise ImpossibleBounds if no replica count satisfies the bounds, or ``start`` does not.
+
+    Raises:
+        ImpossibleBounds: the message names the field, its value and the remedy.
+    """
+    if bounds.min < 1 or bounds.unit < 1:
+        raise ImpossibleBounds(
+            f"replicas: min {bounds.min} and unit {bounds.unit} must both be at least 1",
+            field="replicas",
+        )
+    if bounds.min > bounds.max:
+        raise ImpossibleBounds(
+            f"replicas.min {bounds.min} is more than replicas.max {bounds.max}; "
+            "raise max or lower min",
+            field="replicas.min",
+        )
+    if bounds.max > MOST_REPLICAS:
+        raise ImpossibleBounds(
+            f"replicas.max {bounds.max} is more than {MOST_REPLICAS}; lower it to what the "
+            "job could ever use",
+            field="replicas.max",
+        )
+    if next(bounds.sizes(), None) is None:
+        raise ImpossibleBounds(
+            f"replicas.unit {bounds.unit} has no multiple from {bounds.min} to "
+            f"{bounds.max}; raise max to {-(-bounds.min // bounds.unit) * bounds.unit}",
+            field="replicas.unit",
+        )
+    if bounds.start is None and not bounds.allow(bounds.min):
+        raise ImpossibleBounds(
+            f"replicas.min {bounds.min} is not a multiple of replicas.unit {bounds.unit}; "
+            f"set min to {next(bounds.sizes())}",
+            field="replicas.min",
+        )
+    if bounds.start is not None and not bounds.allow(bounds.start):
+        raise ImpossibleBounds(
+            f"replicas.start {bounds.start} is not a multiple of {bounds.unit} from "
+            f"{bounds.min} to {bounds.max}",
+            field="replicas.start",
+        )

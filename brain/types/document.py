@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from brain.errors import BadInput, ImpossibleBounds
-from brain.types.allocation import Allocation, Bounds
+from brain.errors import BadInput
+from brain.types.allocation import Allocation, Bounds, check_bounds
 from brain.types.grace import GRACE_SECONDS, MOST_SECONDS
 from brain.types.limits import Budget, ResourceLimits, check_budget, check_reservation
 from brain.types.resources import Resources
@@ -23,6 +23,9 @@ from brain.types.roles import (
 #: Pattern of names, which appear in URLs, file names and names of cluster objects.
 NAME = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 
+#: Range of priority classes; each step counts fourfold.
+PRIORITIES = range(-8, 9)
+
 #: Options by which a command may set its own grace.
 _OWN_GRACE = frozenset(
     {"--shutdown-timeout", "--shutdown_timeout", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"}
@@ -30,10 +33,6 @@ _OWN_GRACE = frozenset(
 
 #: Amounts that a replica reserves if its document gives none.
 UNSAID = Resources(cpu_millis=1000)
-
-#: Largest number of replicas; a larger one is a mistake, because every turn considers every allowed
-#: size.
-MOST_REPLICAS = 16_384
 
 
 class OptimizeMode(StrEnum):
@@ -225,7 +224,7 @@ class JobDocument:
         """
         check_name("name", self.name)
         check_name("project", self.project)
-        _check_bounds(self.replicas)
+        check_bounds(self.replicas)
         _check_roles(self)
         _check_groups(self)
         if self.processes_per_replica < 1:
@@ -249,43 +248,32 @@ class JobDocument:
                     field=f"environment.{name}",
                 )
 
+    def check_submitted(self) -> None:
+        """Raise BadInput for a value that means nothing, in a document that a person submits.
 
-def _check_bounds(bounds: Bounds) -> None:
-    if bounds.min < 1 or bounds.unit < 1:
-        raise ImpossibleBounds(
-            f"replicas: min {bounds.min} and unit {bounds.unit} must both be at least 1",
-            field="replicas",
-        )
-    if bounds.min > bounds.max:
-        raise ImpossibleBounds(
-            f"replicas.min {bounds.min} is more than replicas.max {bounds.max}; "
-            "raise max or lower min",
-            field="replicas.min",
-        )
-    if bounds.max > MOST_REPLICAS:
-        raise ImpossibleBounds(
-            f"replicas.max {bounds.max} is more than {MOST_REPLICAS}; lower it to what the "
-            "job could ever use",
-            field="replicas.max",
-        )
-    if next(bounds.sizes(), None) is None:
-        raise ImpossibleBounds(
-            f"replicas.unit {bounds.unit} has no multiple from {bounds.min} to "
-            f"{bounds.max}; raise max to {-(-bounds.min // bounds.unit) * bounds.unit}",
-            field="replicas.unit",
-        )
-    if bounds.start is None and not bounds.allow(bounds.min):
-        raise ImpossibleBounds(
-            f"replicas.min {bounds.min} is not a multiple of replicas.unit {bounds.unit}; "
-            f"set min to {next(bounds.sizes())}",
-            field="replicas.min",
-        )
-    if bounds.start is not None and not bounds.allow(bounds.start):
-        raise ImpossibleBounds(
-            f"replicas.start {bounds.start} is not a multiple of {bounds.unit} from "
-            f"{bounds.min} to {bounds.max}",
-            field="replicas.start",
-        )
+        Earlier versions stored such values, so documents in stores and clusters may have them.
+
+        Raises:
+            BadInput: the message names the field, its value and the remedy.
+        """
+        if self.restarts.limit < 0:
+            raise BadInput(
+                f"restarts.limit {self.restarts.limit} must be 0 or more; 0 ends the job at its "
+                "first failure",
+                field="restarts.limit",
+            )
+        if self.priority not in PRIORITIES:
+            raise BadInput(
+                f"priority {self.priority} must be from {PRIORITIES[0]} to {PRIORITIES[-1]}; each "
+                "step counts fourfold",
+                field="priority",
+            )
+        if self.checkpoint.path == "":
+            raise BadInput(
+                "checkpoint.path '' names no file; give the file or directory that the script "
+                "saves to, or leave it out, and Brain detects it",
+                field="checkpoint.path",
+            )
 
 
 def _check_roles(document: JobDocument) -> None:

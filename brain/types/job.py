@@ -11,9 +11,8 @@ from enum import StrEnum
 from typing import Any, NewType
 
 from brain.errors import IllegalTransition
-from brain.types.allocation import Allocation
+from brain.types.allocation import MOST_REPLICAS, Allocation
 from brain.types.document import (
-    MOST_REPLICAS,
     ApprovalPolicy,
     BatchBounds,
     Checkpoint,

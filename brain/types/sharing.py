@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from brain.errors import BadInput
-from brain.types.job import JobId, check_name
+from brain.types.document import PRIORITIES, check_name
+from brain.types.job import JobId
 from brain.types.resources import NodeName, PoolName
-
-#: Range of priority classes; each step counts fourfold.
-PRIORITIES = range(-8, 9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,6 +104,18 @@ def test_replicas_that_are_no_range_are_refused_by_name(replicas: str):
         document_of(("python", "train.py"), name=None, replicas=replicas, **NOTHING)
 
 
+def test_an_empty_checkpoint_is_refused_and_not_left_out():
+    given = NOTHING | {"checkpoint": ""}
+    document = document_of(("python", "train.py"), name="a", replicas="1", **given)
+    with pytest.raises(errors.BadInput, match=r"checkpoint\.path ''"):
+        job_document(document)
+
+
+def test_a_command_that_is_quoted_as_one_word_is_told_its_words():
+    with pytest.raises(errors.BadInput, match=r"no program 'python train\.py'; .*: python train"):
+        check_program({"command": ["python train.py"]})
+
+
 def test_an_environment_without_a_value_is_refused():
     with pytest.raises(errors.BadInput, match="NAME=VALUE"):
         document_of(("x",), name="x", replicas="1", **NOTHING | {"env": ("TOKEN",)})

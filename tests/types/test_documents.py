@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from brain import wire
+from brain import calls, wire
 from brain.errors import BadInput, ImpossibleBounds
 from brain.types.allocation import Allocation, Bounds
-from brain.types.job import BatchBounds, Budget, Parallelism, Secret
+from brain.types.job import BatchBounds, Budget, JobDocument, Parallelism, Secret
 from brain.types.resources import Resources
 from tests.builders import NOW, document
 
@@ -96,6 +96,42 @@ def test_a_value_that_does_not_exist_is_refused_with_those_that_do(
         wire.job_document({"name": "a", "command": ["python", "train.py"], **fields})
     assert str(refused.value) == says
     assert refused.value.field == says.split()[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (
+            {"priority": 5000},
+            "priority 5000 must be from -8 to 8; each step counts fourfold",
+        ),
+        (
+            {"restarts": {"limit": -1}},
+            "restarts.limit -1 must be 0 or more; 0 ends the job at its first failure",
+        ),
+        (
+            {"checkpoint": {"path": ""}},
+            "checkpoint.path '' names no file; give the file or directory that the script saves "
+            "to, or leave it out, and Brain detects it",
+        ),
+    ],
+)
+def test_a_value_that_means_nothing_is_refused_at_the_door_and_still_read(
+    fields: dict[str, Any], says: str
+):
+    written = {"name": "a", "command": ["python", "train.py"], **fields}
+    with pytest.raises(BadInput) as refused:
+        wire.job_document(written)
+    assert str(refused.value) == says
+    assert refused.value.field == says.split()[0]
+    wire.document(written, JobDocument).check()
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_json_lacks_is_refused_before_it_is_sent(number: float):
+    written = {"name": "a", "command": ["x"], "budget": {"cost": number}}
+    with pytest.raises(BadInput, match=rf"budget\.cost {number} is not a finite number"):
+        calls.submit(written)
 
 
 @pytest.mark.parametrize(

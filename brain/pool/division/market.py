@@ -13,9 +13,10 @@ from math import gcd
 
 from brain.pool.allocator import ClusterView, PoolJob, PoolNode, Quota
 from brain.pool.division.members import PoolMember
+from brain.types.document import PRIORITIES
 from brain.types.job import Job
 from brain.types.resources import Node, NodeName, Resources
-from brain.types.sharing import PRIORITIES, PoolShares
+from brain.types.sharing import PoolShares
 
 #: Type under which cores are divided among jobs without accelerators.
 CORES = "cpu"
