@@ -14,8 +14,8 @@ from brain.cli.documents import JobCommand, complete, document_of, expect_one, r
 from brain.client import BrainClient, error_of
 from brain.errors import BadInput, BrainError
 from brain.types.job import JobState
-from brain.types.plan import PlanState, PlanVerdict
-from brain.typeset import percent
+from brain.types.plan import PlanState, PlanVerdict, ScalePlan
+from brain.typeset import percent, reallocation
 from brain.views import JobOutcome, JobView, Page
 
 COLUMNS = (
@@ -358,10 +358,17 @@ def _reason(job: JobView) -> str:
     return next((f"{one.kind}: {one.reason}" for one in found), job.reason)
 
 
+def planned(plan: ScalePlan) -> str:
+    """Return the state of an active plan, and the size or the amounts that it leads to."""
+    if plan.in_place:
+        return f"{plan.state} g{plan.generation}: {reallocation(plan.current, plan.target)}"
+    return f"{plan.state} g{plan.generation} → {plan.target.replicas}"
+
+
 def _brain(job: JobView) -> str:
     plan = job.plan
     if plan and plan.active:
-        return f"{plan.state} g{plan.generation} → {plan.target.replicas}"
+        return planned(plan)
     if plan and job.verdict in MISSED:
         # The newest plan is the rollback, not the plan that it undid.
         return job.verdict if plan.restores else f"{job.verdict} g{plan.generation}"

@@ -12,10 +12,13 @@ from click.testing import CliRunner
 from brain import errors
 from brain.cli import COMMANDS, cli, exit_code
 from brain.cli.documents import check_program, check_script, document_of, read_document
+from brain.cli.jobs import planned
 from brain.cli.output import rate
 from brain.cli.plans import no_plan, plan_text, resize
+from brain.types.allocation import Allocation
 from brain.types.plan import PlanState
 from brain.types.recommendation import Prediction
+from brain.types.resources import Resources
 from brain.wire import job_document
 from tests.builders import NOW, explanation, plan, recommendation
 
@@ -191,6 +194,13 @@ def test_a_plan_that_was_answered_asks_for_no_answer():
     )
     text = plan_text("digits", plan(state=PlanState.APPLYING), "examples/s", waiting, NOW)
     assert text.splitlines()[-1] == "Next: The plan is applied once the new world makes steps."
+
+
+def test_an_active_plan_of_amounts_says_which_amounts_change():
+    one = Allocation(replicas=1, resources=Resources(cpu_millis=1000))
+    more = Allocation(replicas=1, resources=Resources(cpu_millis=1500))
+    assert planned(plan(3, current=one, target=more)) == "Proposed g3: CPU 1 → 1.5 each"
+    assert planned(plan(3, replicas=2)) == "Proposed g3 → 2"
 
 
 def test_an_empty_policy_of_a_pool_is_told_how_one_begins(tmp_path: Path):

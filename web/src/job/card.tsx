@@ -4,12 +4,12 @@ import { mayDecide, maySteer } from "../state/access.ts";
 import { askAbout, askSteer } from "../state/decide.tsx";
 import { useKeys } from "../state/keys.ts";
 import { now } from "../state/now.ts";
-import { HoldBadge, PlanBadge } from "../ui/badges.tsx";
-import { Aged, Button, Command, FromTo, Time } from "../ui/parts.tsx";
+import { Change, HoldBadge, PlanBadge } from "../ui/badges.tsx";
+import { Aged, Button, Command, Time } from "../ui/parts.tsx";
 import { GainBar, PromiseStrip } from "../ui/strip.tsx";
 import { change, clock, compared, count, duration, fixed, gain, measuredOf, percent, promised, uncertainty } from "../words/format.ts";
 import { divided, gpusOf, processesOf } from "../words/groups.ts";
-import { changeOf, missed } from "../words/verdicts.ts";
+import { changeOf, missed, resizes, wayBack } from "../words/verdicts.ts";
 import { PlanTrack } from "./track.tsx";
 
 const ACTIVE = new Set(["Proposed", "Approved", "Applying", "Applied"]);
@@ -72,8 +72,8 @@ function PlanCard({ job, view, world }: { job: JobView; view: PlanView; world: W
       <p class="because">{plan.explanation.reason}</p>
       {plan.state !== "Proposed" && <PlanTrack told={view} />}
       <div class="fromto">
-        <span class="big"><FromTo from={plan.current.replicas} to={plan.target.replicas} open={open} /></span>
-        <span>{plan.target.replicas === 1 ? "replica" : "replicas"}</span>
+        <span class="big"><Change plan={plan} open={open} /></span>
+        {(resizes(plan) || plan.kind === "restart") && <span>{plan.target.replicas === 1 ? "replica" : "replicas"}</span>}
         <span class="also"><Also job={job} plan={plan} world={world} /></span>
       </div>
       {plan.outcome.detail && <p class="outcome">{plan.outcome.detail}</p>}
@@ -211,7 +211,7 @@ function Actions({ view }: { view: PlanView }) {
             <Button keys="W" onClick={whatIf}>What-if</Button>
           </>
         ) : (
-          <Button forbidden={forbidden} onClick={() => askAbout(view, "rollback")}>Roll back {plan.target.replicas} → {plan.current.replicas}…</Button>
+          <Button forbidden={forbidden} onClick={() => askAbout(view, "rollback")}>Roll back {wayBack(plan)}…</Button>
         )}
       </div>
       {approve && <p class="cap12">{approve}</p>}

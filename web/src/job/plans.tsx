@@ -1,7 +1,7 @@
 /** All plans of a job, each with its promise strip. */
 import type { PlanView } from "../api/types.ts";
-import { PlanBadge, Standing } from "../ui/badges.tsx";
-import { FromTo, Heading, Time } from "../ui/parts.tsx";
+import { Change, PlanBadge, Standing } from "../ui/badges.tsx";
+import { Heading, Time } from "../ui/parts.tsx";
 import { PlanStrip, StripKey } from "../ui/strip.tsx";
 import { measuredOf } from "../words/format.ts";
 import { missed } from "../words/verdicts.ts";
@@ -24,7 +24,7 @@ export function PlanList({ plans }: { plans: readonly PlanView[] }) {
                 <td class="str">g{plan.generation}</td>
                 <td class="mut"><Time at={plan.created_at} /></td>
                 <td><PlanBadge told={view} /></td>
-                <td><FromTo from={plan.current.replicas} to={plan.target.replicas} open={undecided} /></td>
+                <td><Change plan={plan} open={undecided} /></td>
                 <td><PlanStrip told={view} width={72} /></td>
                 <td class={`num ${undecided ? "brain" : missed(verdict) ? "bad" : "mut"}`}>{verdict === "inconclusive" && !plan.outcome.measured ? "not measured" : measuredOf(plan.outcome.measured, plan.promised)}<Standing told={view} /></td>
               </tr>

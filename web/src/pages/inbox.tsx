@@ -7,8 +7,8 @@ import { jobAddress, jobLink, plans, waiting } from "../state/fleet.ts";
 import { useKeys } from "../state/keys.ts";
 import { now } from "../state/now.ts";
 import { go } from "../state/route.ts";
-import { PlanBadge } from "../ui/badges.tsx";
-import { Aged, Button, Empty, FromTo, Heading, Skeleton, Trouble } from "../ui/parts.tsx";
+import { Change, PlanBadge } from "../ui/badges.tsx";
+import { Aged, Button, Empty, Heading, Skeleton, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
 import { PlanStrip } from "../ui/strip.tsx";
 import { result } from "../words/attention.ts";
@@ -72,7 +72,7 @@ function Row({ view, selected, onSelect, forbidden }: RowProps) {
     <tr class={selected ? "sel" : ""} onClick={onSelect}>
       <td><PlanBadge told={view} /></td>
       <td class="med"><a href={jobLink(plan.job)}>{name}</a></td>
-      <td><FromTo from={plan.current.replicas} to={plan.target.replicas} /></td>
+      <td><Change plan={plan} /></td>
       <td class="why"><span class="clamp" title={plan.explanation.reason}>{blocked ?? plan.explanation.reason}<Aged at={plan.updated_at} /></span></td>
       <td class="hide-s rare"><PlanStrip told={view} /></td>
       <td class={`num ${end.tone}`}>{end.text}</td>

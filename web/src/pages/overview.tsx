@@ -6,10 +6,10 @@ import { jobLink, jobs, nodes, plans, savings, waiting } from "../state/fleet.ts
 import { now } from "../state/now.ts";
 import { link } from "../state/route.ts";
 import { health } from "../state/session.ts";
-import { HoldBadge, PlanBadge, Standing } from "../ui/badges.tsx";
+import { Change, HoldBadge, PlanBadge, Standing } from "../ui/badges.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { JobTable } from "../ui/jobtable.tsx";
-import { Age, Aged, FromTo, Heading, Skeleton, Time, Trouble } from "../ui/parts.tsx";
+import { Age, Aged, Heading, Skeleton, Time, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
 import { PlanStrip, PromiseStrip, StripKey } from "../ui/strip.tsx";
 import { about, byUrgency, type Concern, concerns, failures, holding, pressing, result } from "../words/attention.ts";
@@ -207,7 +207,7 @@ function PlanRow({ view }: { view: PlanView }) {
     <>
       <td><PlanBadge told={view} /></td>
       <td class="clip med"><a href={jobLink(plan.job)}>{name}</a></td>
-      <td><FromTo from={plan.current.replicas} to={plan.target.replicas} open={open} /></td>
+      <td><Change plan={plan} open={open} /></td>
       <td class="why"><span class="clamp" title={told}>{told}</span></td>
       <td><PlanStrip told={view} /></td>
       <td class={`num ${end.tone}`}>{end.text}<Standing told={view} /></td>

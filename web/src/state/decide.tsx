@@ -4,7 +4,7 @@ import type { JobView, PlanView } from "../api/types.ts";
 import { ask, type Question } from "../ui/ask.tsx";
 import { Aged, FromTo } from "../ui/parts.tsx";
 import { change, compared, count, duration, gain, promised } from "../words/format.ts";
-import { changeOf } from "../words/verdicts.ts";
+import { changeOf, resizes, wayBack } from "../words/verdicts.ts";
 import { freezes, frozen, plans } from "./fleet.ts";
 
 const VERBS: Record<calls.Verdict, { title: string; confirm: string; done: string }> = {
@@ -20,9 +20,9 @@ export function askAbout(view: PlanView, verdict: calls.Verdict): void {
 function about(view: PlanView, verdict: calls.Verdict): Question {
   const { plan, job_name: name } = view;
   const verb = VERBS[verdict];
-  const label = verdict === "rollback" ? `${plan.target.replicas} → ${plan.current.replicas}` : changeOf(plan);
+  const label = verdict === "rollback" ? wayBack(plan) : changeOf(plan);
   return {
-    title: `${verb.title} ${label} replicas of ${name}?`,
+    title: `${verb.title} ${label} ${resizes(plan) ? "replicas " : ""}of ${name}?`,
     detail: <Consequence view={view} verdict={verdict} />,
     confirm: `${verb.confirm} ${label}`,
     why: verdict === "approve" ? "no" : "first",
@@ -64,7 +64,7 @@ function Consequence({ view: { plan, blocked }, verdict }: { view: PlanView; ver
   const more = gain(plan.measured?.examples_per_second, plan.promised?.examples_per_second);
   return (
     <>
-      <p class="big">{plan.kind === "restart" ? changeOf(plan) : <FromTo from={verdict === "rollback" ? plan.target.replicas : plan.current.replicas} to={verdict === "rollback" ? plan.current.replicas : plan.target.replicas} />} <small>replicas</small></p>
+      <p class="big">{!resizes(plan) ? (verdict === "rollback" ? wayBack(plan) : changeOf(plan)) : <FromTo from={verdict === "rollback" ? plan.target.replicas : plan.current.replicas} to={verdict === "rollback" ? plan.current.replicas : plan.target.replicas} />}{(resizes(plan) || plan.kind === "restart") && <small> replicas</small>}</p>
       <p>{plan.explanation.reason}</p>
       {verdict === "approve" && (
         <p class="mut">

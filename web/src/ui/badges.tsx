@@ -1,7 +1,8 @@
 /** Icon and word together, always. */
 import type { ComponentChildren } from "preact";
-import type { JobState, JobView, NodeView, PlanState, PlanVerdict } from "../api/types.ts";
-import { standing, type Told } from "../words/verdicts.ts";
+import type { JobState, JobView, NodeView, PlanState, PlanVerdict, ScalePlan } from "../api/types.ts";
+import { changeOf, resizes, standing, type Told } from "../words/verdicts.ts";
+import { FromTo } from "./parts.tsx";
 import { Icon, type IconName, type Tone } from "./icons.tsx";
 
 interface Look {
@@ -79,6 +80,12 @@ export function JobBadge({ job }: { job: JobView }) {
 
 export function PlanBadge({ told, children }: { told: Told; children?: ComponentChildren }) {
   return <Badge look={planLook(told)}>{children}</Badge>;
+}
+
+/** A plan's sizes, or what else it changes if its size stays. */
+export function Change({ plan, open }: { plan: ScalePlan; open?: boolean }) {
+  if (resizes(plan)) return <FromTo from={plan.current.replicas} to={plan.target.replicas} open={open ?? true} />;
+  return <span class="clip" title={changeOf(plan)}>{changeOf(plan)}</span>;
 }
 
 /** Below the figure of a missed promise: the size that it left. */

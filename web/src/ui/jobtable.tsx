@@ -8,6 +8,7 @@ import { go, link } from "../state/route.ts";
 import { address } from "../words/attention.ts";
 import { BLOCK, blocks, inSight, type Sight } from "../words/rows.ts";
 import { clock, compared, fixed, gain, change } from "../words/format.ts";
+import { changeOf, resizes } from "../words/verdicts.ts";
 import { HoldBadge, JobBadge, PlanBadge, planLook } from "./badges.tsx";
 import { FromTo, Time } from "./parts.tsx";
 import { Sparkline } from "./sparkline.tsx";
@@ -266,5 +267,5 @@ function Brain({ job: { plan, verdict, decision, finished_at } }: { job: JobView
   if (held && (!plan || (decided > plan.updated_at && verdict === "not applied")))
     return <HoldBadge><span class="clip" title={decision.explanation.reason}>Hold <Time at={decided} /></span></HoldBadge>;
   if (!plan) return <span class="dim">—</span>;
-  return <PlanBadge told={{ plan, verdict }}><span class="clip">{planLook({ plan, verdict }).word} <Time at={plan.updated_at} /></span></PlanBadge>;
+  return <PlanBadge told={{ plan, verdict }}><span class="clip" title={changeOf(plan)}>{planLook({ plan, verdict }).word}{!resizes(plan) && plan.kind !== "restart" && ` ${changeOf(plan)}`} <Time at={plan.updated_at} /></span></PlanBadge>;
 }

@@ -41,3 +41,10 @@ test("a missed promise says which size it left", () => {
   const sized = (verdict: PlanVerdict): v.Told => ({ plan: { current: { replicas: 2 }, target: { replicas: 4 } } as ScalePlan, verdict });
   assert.deepEqual(["rolled back", "fell short", "kept"].map((one) => v.standing(sized(one as PlanVerdict))), ["back to 2", "stayed at 4", ""]);
 });
+
+test("a plan that changes amounts only says which, and so does its way back", () => {
+  const size = (cpu_millis: number, memory_bytes: number) => ({ replicas: 1, roles: [], batch: null, resources: { cpu_millis, memory_bytes, gpus: 0 } });
+  const plan = { kind: "resize", current: size(1000, 0), target: size(1500, 2 ** 31) } as unknown as ScalePlan;
+  assert.equal(v.changeOf(plan), "CPU 1 → 1.5, memory none → 2\u00a0GiB");
+  assert.equal(v.wayBack(plan), "CPU 1.5 → 1, memory 2\u00a0GiB → none");
+});

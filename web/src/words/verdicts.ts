@@ -1,5 +1,6 @@
 /** Plans with what came of them: one word each, wherever they are shown or counted; pure. */
 import type { PlanVerdict, ScalePlan } from "../api/types.ts";
+import { withinSize } from "./groups.ts";
 
 export interface Told {
   plan: ScalePlan;
@@ -17,10 +18,17 @@ export function standing({ plan, verdict }: Told): string {
   return verdict === "rolled back" ? `back to ${plan.current.replicas}` : `stayed at ${plan.target.replicas}`;
 }
 
-/** A plan's change in a few words: `2 → 4`, or a restart at the same size. */
+/** A plan's change in a few words: `2 → 4`, a restart at the same size, or `CPU 1 → 1.5` if the size stays. */
 export function changeOf({ kind, current, target }: ScalePlan): string {
-  return kind === "restart" ? `restart of ${target.replicas}` : `${current.replicas} → ${target.replicas}`;
+  if (kind === "restart") return `restart of ${target.replicas}`;
+  return (current.replicas === target.replicas && withinSize(current, target)) || `${current.replicas} → ${target.replicas}`;
 }
+
+/** Whether a plan changes the number of replicas. */
+export const resizes = ({ current, target }: ScalePlan): boolean => current.replicas !== target.replicas;
+
+/** The change that a rollback of the plan makes. */
+export const wayBack = (plan: ScalePlan): string => changeOf({ ...plan, kind: "rollback", current: plan.target, target: plan.current });
 
 /** Whether a plan stands for itself: the way back is a part of the plan that it undoes, and is told there. */
 export const counts = ({ plan }: Told): boolean => plan.kind !== "rollback" && plan.kind !== "restore";
