@@ -51,6 +51,15 @@ def count(how_many: int, thing: str) -> str:
     return f"{how_many:,}".replace(",", " ") + f" {thing}{plural}"
 
 
+def standing(state: str, reason: str) -> str:
+    """Return a job's state with its reason; a reason that begins with the state says both.
+
+    >>> standing("Failed", "exit code 1"), standing("Cancelled", "cancelled by ann")
+    ('is Failed: exit code 1', 'was cancelled by ann')
+    """
+    return f"was {reason}" if reason.lower().startswith(state.lower()) else f"is {state}: {reason}"
+
+
 def percent(share: float | None) -> str:
     """Return a share, for which 1 means all, as a percentage.
 

@@ -61,6 +61,10 @@ class TestSubmitting:
         said = str(refused.value)
         assert "each replica needs 1 000 mCPU; the pool has 4 000 mCPU; lower replicas.min" in said
 
+    def test_gpus_that_are_lacking_are_counted_in_whole_numbers(self):
+        with pytest.raises(BadInput, match=r"needs 1 000 mCPU, 1 GPU; the pool has .*, 0 GPUs"):
+            laptop(resources=Resources(cpu_millis=1000, gpus=1))
+
     def test_without_any_node_it_waits_and_says_so(self):
         here = laptop()
         with here.stores.transaction() as tx:

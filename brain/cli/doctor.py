@@ -18,6 +18,7 @@ from brain.client import BrainClient
 from brain.errors import BrainError
 from brain.extras import install
 from brain.types.finding import Finding
+from brain.typeset import cores
 
 #: Free bytes below which writes of the database or a spool may soon fail.
 LITTLE_SPACE_BYTES = 1 << 30
@@ -162,7 +163,7 @@ def _service(client: BrainClient) -> Iterator[Finding]:
     if not nodes:
         yield Finding("bad", "no node is registered", "start a scaler: `brain up` does")
     for node in nodes:
-        said = f"node {node.name}: {node.capacity.cpu_millis / 1000:g} CPUs, {node.accelerator}"
+        said = f"node {node.name}: {cores(node.capacity.cpu_millis)}, {node.accelerator}"
         yield (
             Finding("ok", said)
             if node.ready

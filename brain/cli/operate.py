@@ -28,7 +28,7 @@ from brain.settings import Settings, settings_from, settings_in_environment
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.record import AuditEntry, Role
 from brain.types.resources import Resources
-from brain.types.sharing import JobShare
+from brain.types.sharing import JobShare, PoolRound
 from brain.typeset import number
 from brain.views import NodeView, PoolView, TokenView
 
@@ -117,17 +117,25 @@ def pool(client: BrainClient, name: str, path: str | None, form: str, dry_run: b
         output.show(found.round.shares, SHARE_COLUMNS, form, name=lambda share: share.job)
 
 
+def allocated(last: PoolRound) -> str:
+    """Return what a round allocated of each kind of accelerator that it divided; held jobs keep
+    theirs.
+    """
+    return ", ".join(
+        f"{last.used.get(kind, 0):g} of {last.capacity[kind]:g} "
+        f"{last.units.get(kind, 'core')}s of {kind} allocated, price {number(price)} each"
+        for kind, price in sorted(last.prices.items())
+        if last.capacity.get(kind)
+    )
+
+
 def _divided(found: PoolView) -> str:
     last = found.round
     if last is None:
         return "No job shares this pool yet: none of its jobs has `optimizeMode: cluster`."
-    prices = ", ".join(
-        f"{last.used.get(kind, 0):g} of {last.capacity.get(kind, 0):g} "
-        f"{last.units.get(kind, 'core')}s of {kind} allocated, price {number(price)} each"
-        for kind, price in sorted(last.prices.items())
-    )
     gap = f"a better division would add at most {100 * (found.gap or 0):.2g} %"
-    return f"Divided at {output.clock(last.decided_at)}: {prices or 'all jobs are held'}; {gap}."
+    shares = allocated(last) or "all jobs are held"
+    return f"Divided at {output.clock(last.decided_at)}: {shares}; {gap}."
 
 
 def _replicas(share: JobShare) -> str:

@@ -17,7 +17,7 @@ from brain.errors import BadInput, UnknownPlan
 from brain.types.advice import NoticeKind
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
-from brain.typeset import change, count, duration, plan_change, reallocated, reallocation
+from brain.typeset import change, count, duration, plan_change, reallocated, reallocation, standing
 from brain.views import JobEdit, JobView, PlanDecision, PlanView, ResizeRequest, WhatIf
 
 COLUMNS = (
@@ -296,7 +296,7 @@ def explain(client: BrainClient, job: str, form: str) -> None:
 def what_if(client: BrainClient, job: str, form: str) -> None:
     """Predict a job's throughput at every size it may have."""
     scaling = client.send(calls.what_if(job))
-    marks = {scaling.current: "you are here", scaling.recommended: "recommended"}
+    marks = {scaling.current: "the job's size", scaling.recommended: "recommended"}
     columns = (
         output.Column[WhatIf]("REPLICAS", lambda size: str(size.replicas), right=True),
         output.Column[WhatIf]("PREDICTED", lambda size: output.rate(size.prediction), right=True),
@@ -324,7 +324,7 @@ def _missed(job: JobView) -> str:
 
 def _why(job: JobView, now: datetime) -> str:
     if job.finished_at is not None:
-        return f"{job.name} {job.state}: {job.reason}"
+        return f"{job.name} {standing(job.state, job.reason)}"
     if job.plan is not None and job.plan.active:
         return plan_text(job.name, job.plan, job.unit_of_throughput, job.decision, now)
     if job.decision is None:

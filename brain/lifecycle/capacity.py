@@ -21,7 +21,7 @@ from brain.types.plan import PlanState, ScalePlan
 from brain.types.resources import NodeName, Resources
 from brain.types.roles import WORKER, groups_of, others, ranked
 from brain.types.world import Replica, ReplicaState, World
-from brain.typeset import quantity
+from brain.typeset import count, quantity
 
 #: States, before the start or after a stop, in which a job reserves only its observed replicas.
 _IDLE = frozenset({JobState.QUEUED, JobState.SUSPENDED})
@@ -220,11 +220,16 @@ def compared(tx: Transaction, job: Job) -> str:
             )
     each, all_of = job.resources, sum((n.capacity for n in nodes), Resources())
     pairs = [
-        (each.cpu_millis, all_of.cpu_millis, "mCPU"),
-        (each.memory_bytes / _GIB, all_of.memory_bytes / _GIB, "GiB"),
-        (each.gpus, all_of.gpus, "GPU"),
+        (
+            quantity(one.cpu_millis, "mCPU"),
+            quantity(one.memory_bytes / _GIB, "GiB"),
+            count(one.gpus, "GPU"),
+        )
+        for one in (each, all_of)
     ]
-    wanted = [(want, have, unit) for want, have, unit in pairs if want]
-    wants = ", ".join(quantity(want, unit) for want, _, unit in wanted)
-    has = ", ".join(quantity(have, unit) for _, have, unit in wanted)
+    needed = (each.cpu_millis, each.memory_bytes, each.gpus)
+    wants, has = (
+        ", ".join(said for said, need in zip(amounts, needed, strict=True) if need)
+        for amounts in pairs
+    )
     return f"each replica needs {wants}; the pool has {has}"

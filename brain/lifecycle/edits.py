@@ -29,7 +29,7 @@ from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import Resources
 from brain.types.roles import NAMED, SINGLE, WORKER, alike, others, ranked
-from brain.typeset import count, number, plan_change
+from brain.typeset import cores, count, number, plan_change
 
 _GIB = 2**30
 #: Least memory, which a Python process needs, and most, which no machine has.
@@ -290,7 +290,7 @@ def _expect_a_node(
     field = next(grown, "cpu_millis")
     raise BadInput(
         f"{field} {getattr(asked, field)} fits no node of pool {job.pool}, even an empty one; the "
-        f"largest has {cpu / 1000:g} CPUs, {number(memory / _GIB)} GiB and {count(gpus, 'GPU')}: "
+        f"largest has {cores(cpu)}, {number(memory / _GIB)} GiB and {count(gpus, 'GPU')}: "
         "ask for less",
         field=field,
     )

@@ -24,7 +24,7 @@ from brain.types.job import (
 )
 from brain.types.pool import Freeze
 from brain.types.resources import PoolName, Resources
-from brain.typeset import count
+from brain.typeset import count, standing
 
 #: Kind of the record that Brain chose a job's first size.
 BEGINS = "first-size/1"
@@ -240,7 +240,7 @@ def end(
 ) -> Job:
     """End a job and its active plan, if it has one."""
     job = move_job(tx, job, state, reason, now, exit_code=exit_code)
-    close(tx, job, f"the job is {state}: {reason}", now)
+    close(tx, job, f"the job {standing(state, reason)}", now)
     forgo(tx, job, now)
     return job
 

@@ -10,7 +10,7 @@ from brain.errors import Undetermined
 from brain.optimizer.situation import Situation
 from brain.types.job import Intent, JobState, OptimizeMode, PolicyMode
 from brain.types.plan import PlanState
-from brain.typeset import count, duration, plan_change
+from brain.typeset import count, duration, plan_change, standing
 
 #: Most changes by Brain's own advice within an hour. A job that shares its pool may have more, up
 #: to this share of the hour lost in restarts, because every round weighs the cost of a restart.
@@ -146,7 +146,7 @@ def degraded(situation: Situation) -> Hold | None:
         return None
     return Hold(
         code="degraded",
-        reason=f"the job is {situation.job.state}: {situation.job.reason}",
+        reason=f"the job {standing(situation.job.state, situation.job.reason)}",
         short="its world is incomplete",
         next_step="Brain decides again when the world is complete.",
     )

@@ -44,6 +44,8 @@ class ResourceLimits:
         >>> size = Allocation(replicas=3, resources=Resources(cpu_millis=1500))
         >>> ResourceLimits(cpu_millis=4000).excess(size)
         ('resourceLimits.cpuMillis', '3 replicas reserve 4.5 CPUs, but resourceLimits allow 4')
+        >>> ResourceLimits(gpus=0).excess(Allocation(replicas=1, resources=Resources(gpus=1)))
+        ('resourceLimits.gpus', '1 replica reserves 1 GPU, but resourceLimits allow 0')
         """
         total = size.total
         for field, limit, amount, scale, unit in (
@@ -57,8 +59,9 @@ class ResourceLimits:
                     if size.replicas == 1
                     else f"{size.replicas} replicas reserve"
                 )
+                units = unit.removesuffix("s") if amount == scale else unit
                 clause = (
-                    f"{who} {amount / scale:g} {unit}, but resourceLimits allow {limit / scale:g}"
+                    f"{who} {amount / scale:g} {units}, but resourceLimits allow {limit / scale:g}"
                 )
                 return f"resourceLimits.{field}", clause
         return None

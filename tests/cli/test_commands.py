@@ -13,12 +13,14 @@ from brain import errors
 from brain.cli import COMMANDS, cli, exit_code
 from brain.cli.documents import check_program, check_script, document_of, read_document
 from brain.cli.jobs import planned
+from brain.cli.operate import allocated
 from brain.cli.output import rate
 from brain.cli.plans import no_plan, plan_text, resize
 from brain.types.allocation import Allocation
 from brain.types.plan import PlanState
 from brain.types.recommendation import Prediction
-from brain.types.resources import Resources
+from brain.types.resources import PoolName, Resources
+from brain.types.sharing import PoolRound
 from brain.wire import job_document
 from tests.builders import NOW, explanation, plan, recommendation
 
@@ -201,6 +203,15 @@ def test_an_active_plan_of_amounts_says_which_amounts_change():
     more = Allocation(replicas=1, resources=Resources(cpu_millis=1500))
     assert planned(plan(3, current=one, target=more)) == "Proposed g3: CPU 1 → 1.5 each"
     assert planned(plan(3, replicas=2)) == "Proposed g3 → 2"
+
+
+def test_a_kind_of_which_a_round_divided_nothing_is_not_told():
+    last = PoolRound(
+        pool=PoolName("local"), decided_at=NOW, value=0, bound=0, prices={"cpu": 0.0, "A100": 1.0}
+    )
+    divided = replace(last, capacity={"cpu": 0.0, "A100": 4.0}, used={"A100": 3.0})
+    assert allocated(last) == ""
+    assert allocated(divided) == "3 of 4 cores of A100 allocated, price 1.00 each"
 
 
 def test_an_empty_policy_of_a_pool_is_told_how_one_begins(tmp_path: Path):

@@ -66,6 +66,14 @@ def test_guard(fields: dict[str, Any], code: str):
     assert decision.explanation.next_step
 
 
+def test_a_reason_that_names_the_state_is_told_once():
+    ended = job(state=JobState.CANCELLED, reason="cancelled by ann")
+
+    decision = recommend(situation(WASTEFUL, at=4, job=ended))
+
+    assert decision.explanation.reason == "the job was cancelled by ann"
+
+
 def test_a_world_that_changes_in_process_needs_no_checkpoint():
     unsaved = situation(WASTEFUL, at=4, checkpointed=False, in_process=True)
 

@@ -3,7 +3,7 @@ import { useRef } from "preact/hooks";
 import type { Scaling, WhatIf } from "../api/types.ts";
 import { useWidth } from "../ui/width.ts";
 import { compared, fixed, uncertainty } from "../words/format.ts";
-import { type Box, cover, firstFree, textWidth } from "../words/labels.ts";
+import { type Box, cover, firstFree, placeName, textWidth } from "../words/labels.ts";
 import { tickDecimals, valueTicks } from "../words/ticks.ts";
 
 const HEIGHT = 232;
@@ -15,21 +15,22 @@ interface ScalingProps {
   scaling: Scaling;
   unit: string;
   chosen: number | null;
+  ended: boolean;
   onChoose: (replicas: number) => void;
 }
 
-export function ScalingCurve({ scaling, unit, chosen, onChoose }: ScalingProps) {
+export function ScalingCurve({ scaling, unit, chosen, ended, onChoose }: ScalingProps) {
   const host = useRef<HTMLDivElement>(null);
   const width = Math.max(280, useWidth(host));
   return (
     <div ref={host} class="scaling">
-      <Curve scaling={scaling} unit={unit} width={width} chosen={chosen} onChoose={onChoose} />
+      <Curve scaling={scaling} unit={unit} width={width} chosen={chosen} ended={ended} onChoose={onChoose} />
       <p class="cap12">{scaling.basis}</p>
     </div>
   );
 }
 
-function Curve({ scaling, unit, width, chosen, onChoose }: ScalingProps & { width: number }) {
+function Curve({ scaling, unit, width, chosen, ended, onChoose }: ScalingProps & { width: number }) {
   const { sizes, current, recommended } = scaling;
   const known = sizes.filter((one) => one.prediction || one.measured);
   const values = known.flatMap(({ prediction, measured }) => [prediction?.high ?? 0, measured?.high ?? 0]);
@@ -56,7 +57,7 @@ function Curve({ scaling, unit, width, chosen, onChoose }: ScalingProps & { widt
       {sizes.map((one) => one.measured && (
         <circle key={one.replicas} class="dot" cx={x(one.replicas)} cy={y(one.measured.examples_per_second)} r="2.5" />
       ))}
-      <Words here={here} wish={wish} last={last} high={high} x={x} y={y} within={{ x: EDGE.left, y: 0, width: width - EDGE.left, height: base }} />
+      <Words here={here} wish={wish} last={last} high={high} x={x} y={y} within={{ x: EDGE.left, y: 0, width: width - EDGE.left, height: base }} ended={ended} />
       {legible(sizes, [current, recommended, chosen], x).map((one) => (
         <Size key={one.replicas} one={one} scaling={scaling} x={x(one.replicas)} y={base} chosen={chosen === one.replicas} onChoose={onChoose} />
       ))}
@@ -111,10 +112,12 @@ interface WordsProps {
   x: Scale;
   y: Scale;
   within: Box;
+  ended: boolean;
 }
 
 /** The size that runs, the recommended one and the perfect gain, named where no name covers another. */
-function Words({ here, wish, last, high, x, y, within }: WordsProps) {
+function Words({ here, wish, last, high, x, y, within, ended }: WordsProps) {
+  const label = placeName(ended);
   const value = here ? middle(here) : null;
   const at = here && value !== null ? { x: x(here.replicas), y: y(value) } : null;
   const promise = wish?.prediction;
@@ -134,7 +137,7 @@ function Words({ here, wish, last, high, x, y, within }: WordsProps) {
   };
   const up = to && at && to.y > at.y ? -6 : -4;
   const reason = promise ? `${compared(promise.examples_per_second)} ${uncertainty(promise)}` : "";
-  const hereName = name(at, "you are here", [up, -20, 8, 24, 40]);
+  const hereName = name(at, label, [up, -20, 8, 24, 40]);
   // Under the band, so that neither lies on the other.
   const under = promise && to ? Math.max(0, y(promise.low) - to.y) + 5 : 8;
   const wishName = name(to, reason.length > 11 ? reason : "recommended", [under, 8, -8, 24, 40, -24, -40]);
@@ -150,7 +153,7 @@ function Words({ here, wish, last, high, x, y, within }: WordsProps) {
       {hereName && (
         <>
           <text class={`rd ${hereName.end ? "e" : ""}`} x={anchor(hereName)} y={hereName.y + 11}>{compared(value)}</text>
-          <text class={`lb ${hereName.end ? "e" : ""}`} x={anchor(hereName)} y={hereName.y + 24}>you are here</text>
+          <text class={`lb ${hereName.end ? "e" : ""}`} x={anchor(hereName)} y={hereName.y + 24}>{label}</text>
         </>
       )}
       {wishName && promise && (

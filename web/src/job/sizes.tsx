@@ -34,7 +34,7 @@ export function Sizes({ job }: { job: JobView }) {
           }}
         >
           <Answer job={job} scaling={value} chosen={chosen} />
-          <ScalingCurve scaling={value} unit={job.unit_of_throughput} chosen={chosen} onChoose={choose} />
+          <ScalingCurve scaling={value} unit={job.unit_of_throughput} chosen={chosen} ended={job.finished_at !== null} onChoose={choose} />
         </div>
       )}
     </section>

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { column, cover, firstFree } from "./labels.ts";
+import { column, cover, firstFree, placeName } from "./labels.ts";
 
 const box = (x: number, y: number) => ({ x, y, width: 10, height: 10 });
 
@@ -18,4 +18,8 @@ test("a word takes the first place that covers nothing", () => {
   assert.equal(cover(box(0, 0), box(10, 0)), false);
   assert.deepEqual(firstFree([box(0, 0), box(95, 0), box(20, 0)], [box(5, 5)], within), box(20, 0));
   assert.equal(firstFree([box(0, 0)], [box(5, 5)], within), undefined);
+});
+
+test("a job that ended is nowhere any more", () => {
+  assert.deepEqual([placeName(false), placeName(true)], ["you are here", "ended here"]);
 });

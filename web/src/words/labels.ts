@@ -37,3 +37,6 @@ export function column(wished: readonly { y: number; height: number }[], bottom:
   }
   return found;
 }
+
+/** The name of a job's present size, or of its last size. */
+export const placeName = (ended: boolean): string => (ended ? "ended here" : "you are here");
