@@ -65,6 +65,16 @@ class Call(Generic[T]):
     #: Seconds to wait for the answer; long polls need more than the default.
     timeout_seconds: float = 10.0
 
+    def __post_init__(self) -> None:
+        """Raise BadInput for an empty name, which would address another route or none."""
+        if "" not in (names := self.path.split("/")[1:]):
+            return
+        if names[names.index("") - 1] == "jobs":
+            raise errors.BadInput(
+                "the name of the job is empty; `brain jobs` lists the jobs", field="job"
+            )
+        raise errors.BadInput(f"a name in {self.path} is empty; give it")
+
     def read(self, answer: RawAnswer) -> T:
         """Decode an answer into the type that the operation returns; if the answer reports an
         error, raise that error.

@@ -343,8 +343,13 @@ class TestDeciding:
         here = running()
         plan = request(here, 2)
 
-        with here.transaction() as (tx, _), pytest.raises(IllegalTransition):
+        with here.transaction() as (tx, _), pytest.raises(IllegalTransition) as refused:
             lifecycle.reject(tx, plan, by="ada", version=None, why="", now=here.now)
+        name = here.job.document.name
+        assert str(refused.value) == (
+            f"plan {plan.generation} of {name} is Applying and cannot be rejected; "
+            f"`brain rollback {name}` returns to the size before it"
+        )
 
     def test_a_person_rolls_back_what_stands(self):
         here = running()

@@ -69,7 +69,7 @@ def plans(client: BrainClient, job: str | None, filter: str, sort: str, form: st
     """List the plans of all jobs, or of one job, newest first."""
     if job and sort:
         raise click.UsageError("--sort is for the plans of all jobs; leave out the job or --sort")
-    if job:
+    if job is not None:
         found = list(client.send(calls.plans_of(job)).items)
     else:
         found = list(

@@ -7,7 +7,7 @@ read and the version that the requester saw. Each request returns the plan that 
 from dataclasses import replace
 from datetime import datetime
 
-from brain.errors import BadInput, Conflict, VersionMismatch
+from brain.errors import BadInput, Conflict, IllegalTransition, VersionMismatch
 from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.amounts import overused
 from brain.lifecycle.capacity import Room, fitting, room, room_beside_others
@@ -27,7 +27,7 @@ from brain.settings import Settings
 from brain.types.allocation import Allocation
 from brain.types.explanation import Explanation
 from brain.types.job import FINISHED, Job, PolicyMode
-from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
+from brain.types.plan import PLAN_MOVES, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.roles import others
 from brain.typeset import count, plan_change
 
@@ -158,9 +158,19 @@ def reject(
 
     Raises:
         VersionMismatch: the plan changed since ``version``.
-        IllegalTransition: the plan has begun, or is finished.
+        IllegalTransition: the plan has begun, or is finished; the message names the remedy.
     """
     _expect_version(plan, version)
+    if PlanState.REJECTED not in PLAN_MOVES[plan.state]:
+        name = tx.jobs.get(plan.job).document.name
+        remedy = (
+            f"`brain rollback {name}` returns to the size before it"
+            if plan.state in (PlanState.APPLYING, PlanState.APPLIED, PlanState.VERIFIED)
+            else f"`brain plans {name}` lists the plans that wait"
+        )
+        raise IllegalTransition(
+            f"plan {plan.generation} of {name} is {plan.state} and cannot be rejected; {remedy}"
+        )
     message = f"{by} rejected {plan_change(plan)}" + (f": {why}" if why else "")
     outcome = replace(plan.outcome, detail=message)
     return move_plan(tx, plan, PlanState.REJECTED, message, now, by=by, outcome=outcome)

@@ -97,6 +97,12 @@ def test_an_option_that_is_meant_for_the_script_is_told_its_place(verb: str):
     )
 
 
+@pytest.mark.parametrize("words", [("job",), ("explain",), ("plans",), ("report",)])
+def test_an_empty_name_of_a_job_is_told_as_such(words: tuple[str, ...]):
+    told = CliRunner().invoke(cli, [*words, ""], env=SOMEWHERE)
+    assert "the name of the job is empty; `brain jobs` lists the jobs" in str(told.exception)
+
+
 def test_an_empty_name_is_refused_and_not_replaced():
     document = document_of(("python", "train.py"), name="", replicas="1", **NOTHING)
     with pytest.raises(errors.BadInput, match="name ''"):
