@@ -4,7 +4,7 @@ Each ended world is stored as one point, so a turn reads only the samples of the
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -14,7 +14,7 @@ from brain.errors import Undetermined
 from brain.lifecycle.desired import asked_batch, may_act, wished_batch
 from brain.models.earlier import EarlierRun, noise_at, outdated, tells_noise, work_done
 from brain.models.efficiency import GradientSums, NoiseScale, norms_of
-from brain.models.fitting import Point, measure
+from brain.models.fitting import Point, measure, medians_by_rank
 from brain.models.forecast import foretell
 from brain.models.job import JobModel, fit
 from brain.models.terms import SpeedTerms, terms_of, unit_of
@@ -280,6 +280,13 @@ def achieved(
         )
     except Undetermined as unknown:
         return unknown
+
+
+def step_medians(
+    ranks: Mapping[int, Sequence[ThroughputSample]],
+) -> Mapping[int, float]:
+    """Return the step time of each rank, by the rule from which ``achieved`` has the throughput."""
+    return {rank: seconds for rank, (seconds, _) in medians_by_rank(ranks).items()}
 
 
 def remember(tx: Transaction, job: Job, sight: ThroughputObserved, now: datetime) -> None:

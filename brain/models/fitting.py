@@ -139,7 +139,7 @@ def measure(
     ranks = _by_rank(training)
     newest = max(training, key=lambda sample: sample.measured_at)
     _expect_enough(ranks, newest.processes, minimum_steps)
-    medians = {rank: median_with_error(*_windows(of)) for rank, of in ranks.items()}
+    medians = medians_by_rank(ranks)
     step_seconds, error = max(medians.values())
     if error > spread_limit:
         raise Undetermined(
@@ -164,6 +164,16 @@ def measure(
         compute_seconds=_compute_seconds(ranks, step_seconds, newest),
         data_wait_seconds=_data_wait_seconds(ranks, step_seconds),
     )
+
+
+def medians_by_rank(
+    ranks: Mapping[int, Sequence[ThroughputSample]],
+) -> Mapping[int, tuple[float, float]]:
+    """Return each rank's median step time, and its relative standard error.
+
+    The slowest rank's median is the step time of the world, from which its throughput is computed.
+    """
+    return {rank: median_with_error(*_windows(of)) for rank, of in ranks.items()}
 
 
 def median_with_error(values: _Floats, weights: _Floats) -> tuple[float, float]:

@@ -199,6 +199,24 @@ def test_a_clock_set_back_makes_no_negative_age(api: Api, running: JobId) -> Non
     assert view(api, running).telemetry_age_seconds in (0, None)
 
 
+def test_the_slowest_worker_has_the_step_time_of_the_throughput(api: Api, running: JobId) -> None:
+    with api.stores.transaction() as tx:
+        tx.worlds.put(replace(world(2, replicas=2, stepping_at=at(0)), job=running))
+        few, many = {"steps": 2, "step_seconds": 0.104}, {"steps": 20, "step_seconds": 0.1}
+        made = {"job": running, "epoch": 2, "replicas": 2, "processes": 2}
+        uneven = [
+            throughput(n, rank=rank, source=f"uneven-{rank}", **made, **(few if n % 3 else many))
+            for n in range(60)
+            for rank in range(2)
+        ]
+        tx.telemetry.add(uneven, received_at=at(60))
+    with api.client() as client:
+        slowest = max(one.step_seconds for one in client.send(calls.workers("digits")).items)
+    measured = view(api, running).throughput
+    assert measured is not None
+    assert measured.examples_per_second * slowest == pytest.approx(64)
+
+
 def test_a_slow_worker_is_a_straggler(api: Api, running: JobId) -> None:
     with api.stores.transaction() as tx:
         slow = [

@@ -9,7 +9,13 @@ from math import sqrt
 from statistics import fmean, median, stdev
 
 from brain.errors import Undetermined
-from brain.lifecycle.observed import achieved, fresh_seconds, of_world, stale_after_seconds
+from brain.lifecycle.observed import (
+    achieved,
+    fresh_seconds,
+    of_world,
+    stale_after_seconds,
+    step_medians,
+)
 from brain.models.fitting import Point as Measured
 from brain.ports import SeriesBucket, Transaction
 from brain.series import METRICS, buckets
@@ -164,7 +170,7 @@ class RecentMeasurements:
                 ranks[sample.place.rank].append(sample)
         if not ranks or self._world is None:
             return ()
-        times = {rank: median(s.step_seconds for s in some) for rank, some in ranks.items()}
+        times = step_medians(ranks)
         typical = median(times.values())
         nodes = {member.replica: member.node for member in self._world.members}
         elsewhere = self._world.members[0].node
