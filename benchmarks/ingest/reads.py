@@ -60,7 +60,7 @@ WHERE phase = 'training' GROUP BY 1 ORDER BY 1
 _LIST = f"""
 SELECT j.*, p.*, d.recommendation, w.epoch, w.members, x.replicas, m.mean
 FROM jobs j
-LEFT JOIN plans p ON p.job = j.id AND p.state IN ('proposed', 'approved', 'executing')
+LEFT JOIN plans p ON p.job = j.id AND p.state IN ('Proposed', 'Approved', 'Applying')
 LEFT JOIN decisions d ON d.job = j.id
 LEFT JOIN worlds w ON w.job = j.id AND w.ended_at IS NULL
 LEFT JOIN (SELECT job, count(*) AS replicas FROM replicas GROUP BY job) AS x ON x.job = j.id
@@ -235,8 +235,8 @@ def _seconds(ask: Callable[[int], object], number: int) -> float:
 
 
 _MORE = """
-The service signs in, reads, checks and encodes, over HTTP on one connection; lists come in pages of
-500. The peer's statement only fetches the rows: it encodes nothing. The stores wrote the samples,
+Each job has one rank and one world, and no plan. The service signs in, reads, checks and encodes,
+over HTTP on one connection; lists come in pages of 500. The peer's statement only fetches the rows: it encodes nothing. The stores wrote the samples,
 not the route. The benchmark and the service share the processors.
 """
 
