@@ -17,7 +17,7 @@
     │   ├── StalePlan           a later generation is already stored
     │   ├── NameTaken           the name belongs to an unfinished job of the project
     │   ├── VersionMismatch     the edited version is no longer current
-    │   └── KeyReused           an idempotency key was sent with another body
+    │   └── KeyReused           an idempotency key was sent with another body or query
     ├── NotAllowed              the caller is signed in, but lacks the required role
     ├── NotSignedIn             no valid token
     ├── Overloaded              try again after a while
@@ -118,7 +118,7 @@ class VersionMismatch(Conflict):
 
 
 class KeyReused(BrainError):
-    """The idempotency key was used for another body; send a new key."""
+    """The idempotency key was used for another body or query; send a new key."""
 
 
 class NotSignedIn(BrainError):

@@ -7,6 +7,7 @@ once.
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from fastapi import Depends, Header, Query, Request, Response
 
@@ -44,6 +45,8 @@ class Acting:
     here: Context
     who: Principal
     route: str
+    #: Digest of the query and the body.
+    digest: str
     body: bytes
     key: str | None
     expected: str | None
@@ -131,10 +134,10 @@ class Acting:
         if known is None:
             return None
         digest, status, text = known
-        if digest != auth.sha256(self.body):
+        if digest != self.digest:
             raise KeyReused(
-                f"Idempotency-Key {self.key!r} was already used for a request with another body; "
-                "send this request with a new key"
+                f"Idempotency-Key {self.key!r} was already used for a request with another body or "
+                "other query parameters; send this request with a new key"
             )
         body = str(self.here.seal.open(text.encode())["body"]) if secret else text
         headers = {"Idempotency-Replayed": "true"}
@@ -148,7 +151,7 @@ class Acting:
             self.key,
             self.who.name,
             self.route,
-            body_sha256=auth.sha256(self.body),
+            body_sha256=self.digest,
             status=response.status_code,
             body=self.here.seal.close({"body": text}).decode() if secret else text,
             at=self.here.clock(),
@@ -175,7 +178,15 @@ async def acting(
             f"Content-Type {kind!r} is not supported; send application/json", field="Content-Type"
         )
     route = f"{request.method} {request.url.path}"
-    return Acting(here, who, route, body, idempotency_key, if_match, dry_run)
+    digest = auth.sha256(_query(request).encode() + body)
+    return Acting(here, who, route, digest, body, idempotency_key, if_match, dry_run)
+
+
+def _query(request: Request) -> str:
+    """Return the query without ``dry_run``, because dry runs neither read nor store answers."""
+    told = sorted(pair for pair in request.query_params.multi_items() if pair[0] != "dry_run")
+    # Without parameters the digest is that of the body alone, as in earlier releases.
+    return f"?{urlencode(told)}\n" if told else ""
 
 
 Act = Annotated[Acting, Depends(acting)]

@@ -103,8 +103,8 @@ class AccessStore(Protocol):
         ...
 
     def answer(self, key: str, principal: str, route: str) -> tuple[str, int, str] | None:
-        """Return what is stored for an idempotency key: the hash of the request's body, and the
-        status and body of the answer. None if nothing is stored.
+        """Return what is stored for an idempotency key: the hash of the request's query and body,
+        and the status and body of the answer. None if nothing is stored.
         """
         ...
 

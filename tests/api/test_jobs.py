@@ -110,6 +110,24 @@ def test_a_key_with_another_body_is_refused(api: Api) -> None:
     assert (again.status_code, again.json()["type"]) == (422, f"/problems/{KeyReused.__name__}")
 
 
+def test_a_key_with_another_query_is_refused_and_acts_on_no_other_job(api: Api) -> None:
+    key = {"Idempotency-Key": "k1"}
+    with api.http(api.token()) as http:
+        for project in ("a", "b"):
+            assert http.post("/api/v1/jobs", json=digits(project=project)).status_code == 201
+        path = "/api/v1/jobs/digits:cancel"
+        first, again, other = (
+            http.post(path, params={"project": project}, headers=key) for project in "aab"
+        )
+        tried = http.post(path, params={"project": "b", "dry_run": "true"}, headers=key)
+        left = http.get("/api/v1/jobs/digits", params={"project": "b"})
+    assert (first.status_code, again.json()) == (200, first.json())
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert (other.status_code, other.json()["type"]) == (422, f"/problems/{KeyReused.__name__}")
+    assert tried.status_code == 200
+    assert left.json()["job"]["state"] != "Cancelled"
+
+
 def test_a_stale_version_is_refused_and_the_present_one_taken(api: Api) -> None:
     with api.http(api.token()) as http:
         created = http.post("/api/v1/jobs", json=digits())
