@@ -138,3 +138,11 @@ def test_a_wrong_method_is_answered_with_all_right_ones(api: Api, path: str, all
     with api.http(api.token()) as http:
         answer = http.request("OPTIONS", path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
+@pytest.mark.parametrize("target", ["../etc", "a b", "a\x00", "-", "a" * 64, "\u202egp"])
+def test_a_project_that_cannot_exist_is_not_frozen(api: Api, target: str) -> None:
+    with api.http(api.token()) as http:
+        refused = http.post("/api/v1/freeze", json={"scope": "project", "target": target})
+        frozen = http.get("/api/v1/freeze").json()["items"]
+    assert (refused.status_code, refused.json()["field"], frozen) == (422, "target", [])

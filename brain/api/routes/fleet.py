@@ -17,6 +17,7 @@ from brain.api.spans import Instant, span_of
 from brain.errors import BadInput
 from brain.ports import Transaction
 from brain.types.digest import Digest
+from brain.types.job import check_name
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.record import Event
 from brain.types.resources import Node, NodeName
@@ -125,6 +126,8 @@ def freezes(here: Here, who: Who) -> Response:
 def freeze(here: Here, who: Who, act: Act) -> Response:
     """Stop applying plans of a job, a project or all jobs; failed replicas are still replaced."""
     wanted = asked(act.body, FreezeRequest)
+    if wanted.scope is FreezeScope.PROJECT and wanted.target:
+        check_name("target", wanted.target)
 
     def frozen(tx: Transaction) -> Page[Freeze]:
         target = _target(tx, wanted.scope, wanted.target)
