@@ -194,6 +194,17 @@ def test_signing_out_ends_the_session(api: Api) -> None:
         assert thief.get("/api/v1/health").status_code == 401
 
 
+def test_signing_in_and_out_are_in_the_audit_log(api: Api) -> None:
+    with api.client(name="ada") as admin, api.http() as browser:
+        code = admin.send(calls.sign_in_code("ada")).code
+        browser.post("/api/v1/sign-in", json={"code": code})
+        browser.post("/api/v1/sign-out", headers={"Origin": URL})
+        out, signed_in, *_ = admin.send(calls.audit()).items
+    assert (out.actor, out.action, out.target) == ("ada", "sign out", "session")
+    assert (signed_in.actor, signed_in.action, signed_in.after) == ("ada", "sign in", out.after)
+    assert out.after.startswith("from ")
+
+
 def test_a_foreign_host_is_refused(api: Api) -> None:
     with api.http(api.token()) as http:
         refused = http.get("/api/v1/jobs", headers={"Host": "evil.example"})

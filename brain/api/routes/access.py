@@ -1,7 +1,7 @@
 """Tokens, signing in and out, and the audit log."""
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from urllib.parse import quote
 
 from anyio import to_thread
@@ -140,9 +140,8 @@ def new_code(here: Here, who: Who, act: Act) -> Response:
 async def sign_in(request: Request, here: Here, body: OpenBody) -> Response:
     """Exchange a one-time code for a session cookie (HttpOnly, SameSite=Strict)."""
     code = asked(body, SignIn).code
-    origin = f"from {request.client.host}" if request.client else ""
     token, secret = await to_thread.run_sync(
-        _exchanged, here, code, origin, limiter=here.sign_in_threads
+        _exchanged, here, code, _origin(request), limiter=here.sign_in_threads
     )
     response = answer(SignedIn(who=token.name, role=token.role))
     response.set_cookie(
@@ -159,11 +158,12 @@ async def sign_in(request: Request, here: Here, body: OpenBody) -> Response:
 @router.post("/sign-out", status_code=204, responses=problems())
 def sign_out(request: Request, here: Here, who: Who) -> Response:
     """End this session; only an administrator can revoke other tokens."""
-    secret = request.cookies.get(auth.COOKIE)
+    secret, now = request.cookies.get(auth.COOKIE), here.clock()
     with here.stores.transaction() as tx:
         token = tx.access.token(auth.sha256(secret)) if secret else None
-        if token is not None:
-            tx.access.put_token(replace(token, revoked_at=here.clock()))
+        if token is not None and token.revoked_at is None:
+            tx.access.put_token(replace(token, revoked_at=now))
+            _audit_session(tx, token, "sign out", now, _origin(request))
     here.bell.revoked()
     response = Response(status_code=204)
     response.delete_cookie(auth.COOKIE, httponly=True, samesite="strict")
@@ -204,10 +204,17 @@ def _exchanged(here: Context, code: str, origin: str) -> tuple[Token, str]:
         name = auth.name_in(code)
         token, secret = auth.mint(name, Role.ADMIN, now=now, days=auth.SESSION_DAYS)
         tx.access.add_token(token)
-        tx.audit.add(
-            AuditEntry(at=now, actor=name, action="sign in", target="session", after=origin)
-        )
+        _audit_session(tx, token, "sign in", now, origin)
     return token, secret
+
+
+def _origin(request: Request) -> str:
+    return f"from {request.client.host}" if request.client else ""
+
+
+def _audit_session(tx: Transaction, token: Token, action: str, now: datetime, origin: str) -> None:
+    entry = AuditEntry(at=now, actor=token.name, action=action, target="session", after=origin)
+    tx.audit.add(entry)
 
 
 def _check_name(name: str) -> None:
