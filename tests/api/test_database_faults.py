@@ -248,12 +248,15 @@ def test_a_fault_at_any_statement_of_any_route_is_unavailable(
             assert number >= 2
 
 
-def test_a_fault_at_any_statement_of_the_metrics_is_one_of_them(api: Api, driver: Driver) -> None:
+@pytest.mark.parametrize("harm", ["killed", "cancelled", "deadlock"])
+def test_a_fault_at_any_statement_of_the_metrics_is_one_of_them(
+    api: Api, driver: Driver, harm: str
+) -> None:
     with api.http(api.token(Role.VIEWER)) as viewer:
         assert viewer.get("/metrics").status_code == 200
         for number in itertools.count():
             api.pass_time(minutes=2)
-            driver.arm(HARMS["cancelled"], at=number)
+            driver.arm(HARMS[harm], at=number)
             answer = viewer.get("/metrics")
             assert answer.status_code == 200, driver.sent
             assert 'brain_degraded{what="database"} 1.0' in answer.text
