@@ -159,3 +159,20 @@ def test_nobody_can_connect_before_it_is_known_who_may(tmp_path: Path) -> None:
         finally:
             process.kill()
             process.communicate()
+
+
+def test_a_load_balancer_without_a_host_header_gets_the_health(tmp_path: Path) -> None:
+    with service(tmp_path) as running:
+        bearer = f"Authorization: Bearer {running.token('admin')}\r\n"
+        asked = [
+            ("GET /livez HTTP/1.0\r\n\r\n", 200),
+            ("HEAD /livez HTTP/1.0\r\n\r\n", 200),
+            (f"GET /readyz HTTP/1.0\r\n{bearer}\r\n", 200),
+            ("GET /readyz HTTP/1.0\r\n\r\n", 401),
+            ("GET /livez HTTP/1.0\r\nHost: evil.example\r\n\r\n", 403),
+            ("GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n", 403),
+        ]
+        with wires(running, len(asked)) as balancers:
+            for (request, status), balancer in zip(asked, balancers, strict=True):
+                balancer.send(request.encode())
+                assert balancer.socket.recv(100).startswith(b"HTTP/1.1 %d " % status), request

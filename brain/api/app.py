@@ -256,7 +256,7 @@ class Outermost:
             await send(message)
 
         try:
-            check_names(here.hosts, Headers(scope=scope), scope["method"])
+            check_names(here.hosts, Headers(scope=scope), scope)
             await self._app(scope, receive, sending)
         except Exception as failed:
             if begun:

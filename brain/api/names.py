@@ -4,6 +4,8 @@ answers.
 
 from collections.abc import Mapping
 
+from starlette.types import Scope
+
 from brain.api.deps import SAFE
 from brain.errors import NotAllowed
 from brain.settings import Settings
@@ -19,19 +21,20 @@ def hosts_of(settings: Settings) -> frozenset[str]:
     return frozenset((*_LOOPBACK, settings.host.lower(), *filter(None, configured)))
 
 
-def check_names(hosts: frozenset[str], headers: Mapping[str, str], method: str) -> None:
+def check_names(hosts: frozenset[str], headers: Mapping[str, str], scope: Scope) -> None:
     """Refuse a request from a foreign page: one with an unknown ``Host`` or another page's
-    ``Origin``.
+    ``Origin``. Health checks of load balancers use HTTP/1.0 without ``Host``; browsers do not.
 
     Raises:
         NotAllowed: the message names the header.
     """
     host = headers.get("host", "")
-    if _name(host) not in hosts:
+    nameless = scope["http_version"] == "1.0" and "host" not in headers
+    if not nameless and _name(host) not in hosts:
         raise NotAllowed(
             f"the service does not serve the host {host!r}; add it to the setting allowed_hosts"
         )
-    if method in SAFE:
+    if scope["method"] in SAFE:
         return
     origin = headers.get("origin")
     if headers.get("sec-fetch-site", "").lower() in _ELSEWHERE:

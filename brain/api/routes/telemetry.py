@@ -191,7 +191,7 @@ async def _taken(here: Context, scope: Scope, receive: Receive) -> Receipt:
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in reversed(scope["headers"])
     }
-    check_names(here.hosts, headers, "POST")
+    check_names(here.hosts, headers, scope)
     sender = await _signed_in(here, scope, headers)
     if scope.get("query_string"):
         queries.check_names(Request(scope), ())
