@@ -124,7 +124,8 @@ def _until_up(process: "Fork | subprocess.Popen[bytes]", printed: IO[str]) -> li
     said: list[str] = []
     for line in printed:
         said.append(line.strip())
-        if line.startswith("Brain "):
+        # In JSON the line is an object.
+        if re.match(r'Brain |{.*"Brain ', line):
             alarm.cancel()
             return said
     raise AssertionError(f"the service ended or was not up in {START_SECONDS} s: {said}")

@@ -61,6 +61,41 @@ def test_each_request_is_a_line_with_the_id_of_its_answer(
     }
 
 
+def test_each_line_of_a_start_is_an_object(tmp_path: Path) -> None:
+    with service(tmp_path, "--log-format=json") as running:
+        said = list(logged("\n".join(running.said)))
+        port = running.url.rpartition(":")[2]
+        command = [sys.executable, "-m", "brain.service", f"--home={tmp_path / 'other'}"]
+        command += [f"--port={port}", "--log-format=json"]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert [line["logger"] for line in said] == ["brain.start"] * len(said)
+    assert said[-1]["message"].startswith("Brain ")
+    assert second.returncode == 1
+    (refused,) = logged(second.stdout + second.stderr)
+    assert refused["level"] == "ERROR"
+    assert f":{port} is in use" in refused["message"]
+
+
+def test_bytes_that_are_no_request_are_a_problem_whose_id_is_in_the_log(tmp_path: Path) -> None:
+    written = tmp_path / "service.log"
+    with (
+        written.open("w") as log,
+        service(tmp_path, "--log-format=json", "--head-seconds=1", log=log) as running,
+        wires(running, 2) as (stranger, slow),
+    ):
+        stranger.send(b"\x16\x03\x01\x00\r\n\r\n")
+        slow.send(b"GET /livez HTTP/1.1\r\n")
+        answers = [stranger.answer(), slow.answer()]
+        running.stop()
+    lines = list(logged(written.read_text()))
+    for (status, headers, told), expected in zip(answers, (400, 408), strict=True):
+        assert (status, headers["content-type"]) == (expected, "application/problem+json")
+        assert (told["status"], told["request_id"]) == (expected, headers["x-request-id"])
+        (line,) = [line for line in lines if line.get("request_id") == told["request_id"]]
+        assert (line["logger"], line["status"]) == ("brain.requests", expected)
+        assert line["client"] == "127.0.0.1"
+
+
 def test_text_has_no_line_for_a_request_nor_for_what_is_no_http(
     tmp_path: Path,
 ) -> None:

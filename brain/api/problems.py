@@ -169,6 +169,15 @@ def bug(request_id: str) -> Response:
     return _response(_plain("InternalError", 500, detail, request_id), {})
 
 
+def unreadable(request_id: str) -> Response:
+    """Return the response for bytes that are not a request."""
+    detail = (
+        "the bytes are not an HTTP request; check that the client speaks HTTP (version 1.1 or "
+        "1.0), and uses https only if the service does"
+    )
+    return _response(_plain("BadRequest", 400, detail, request_id), {})
+
+
 def _plain(name: str, status: int, detail: str, request_id: str) -> Problem:
     return Problem(
         type=f"/problems/{name}",

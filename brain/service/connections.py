@@ -6,9 +6,9 @@ connection, because no other object exists before the first request.
 
 import asyncio
 import ssl
+from functools import partial
 from typing import Any
 
-import uuid_utils
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from brain.api import limits, problems
@@ -16,7 +16,7 @@ from brain.api.known_heads import MOST_BYTES
 from brain.api.limits import ClientConnection
 from brain.errors import BadInput, BrainError, Unavailable
 from brain.service.admission import Connections
-from brain.service.direct import DirectRequest, written
+from brain.service.direct import DirectRequest, refuse
 
 #: Connections accepted at once: asyncio accepts all of them before this module checks any.
 ACCEPTS = 16
@@ -337,10 +337,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         # The client cannot read anything before the end of the handshake.
         speaks = self._shared.tls is None or self.flow is not None
         if speaks and begun and not self._answers_earlier:
-            answer = problems.answer(why, str(uuid_utils.uuid7()))
-            headers = [*answer.raw_headers, (b"connection", b"close")]
-            lines = b"".join([b"%s: %s\r\n" % header for header in headers])
-            self.transport.write(written(answer.status_code, lines, bytes(answer.body)))
+            refuse(self.transport, partial(problems.answer, why))
             self._linger()
         else:
             self._forget()
@@ -353,7 +350,8 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         if self._answers_earlier:
             self.transport.abort()
         else:
-            super().send_400_response(msg)
+            refuse(self.transport, problems.unreadable)
+            self.transport.close()
 
     @property
     def _answers_earlier(self) -> bool:

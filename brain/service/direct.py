@@ -1,9 +1,14 @@
 """Answers that are written without the ASGI app: fast answers to telemetry, and refusals."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+import uuid_utils
+from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from brain.api.app import REQUESTS
 
 
 class DirectRequest:
@@ -43,3 +48,15 @@ class DirectRequest:
 def written(status: int, lines: bytes, body: bytes) -> bytes:
     """Return the bytes of an answer that is written without the app."""
     return b"%s%s\r\n%s" % (STATUS_LINE[status], lines, body)
+
+
+def refuse(transport: Any, answered: Callable[[str], Response]) -> None:
+    """Write the last answer of a connection, which no request of the app gets, and log it."""
+    id = str(uuid_utils.uuid7())
+    answer = answered(id)
+    headers = [*answer.raw_headers, (b"x-request-id", id.encode()), (b"connection", b"close")]
+    lines = b"".join([b"%s: %s\r\n" % header for header in headers])
+    transport.write(written(answer.status_code, lines, bytes(answer.body)))
+    client = transport.get_extra_info("peername")[0]
+    told = {"request_id": id, "status": answer.status_code, "client": client}
+    REQUESTS.info("refused %d", answer.status_code, extra=told)

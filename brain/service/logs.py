@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from datetime import UTC, datetime
 
 from opentelemetry import trace
@@ -10,6 +11,8 @@ from brain.api.app import REQUESTS
 from brain.api.problems import REQUEST_ID
 from brain.settings import Settings
 
+#: Logger of the lines that tell how the service started; text of them has no time.
+STARTS = logging.getLogger("brain.start")
 _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 #: Attributes of every record; others were given with its message.
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message"}
@@ -93,5 +96,9 @@ def set_up(settings: Settings) -> None:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     # It warns of whatever a stranger sends that is no HTTP, which would fill the disk.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    # Text is what a person sees who starts the service; standard output is not the log.
+    start = logging.StreamHandler(sys.stdout)
+    start.setFormatter(JsonFormatter() if is_json else logging.Formatter())
+    STARTS.handlers, STARTS.propagate = [start], False
     # A line for each request is for programs that search them.
     REQUESTS.setLevel(logging.INFO if is_json else logging.WARNING)

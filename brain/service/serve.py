@@ -9,7 +9,6 @@ import resource
 import signal
 import socket
 import ssl
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from brain.api.secrets import Seal, write_private
 from brain.ports import Stores, untraced
 from brain.service.admission import Connections
 from brain.service.connections import ACCEPTS, Connection
+from brain.service.logs import STARTS
 from brain.service.tick import Ticker
 from brain.settings import Settings, networks_of
 
@@ -77,7 +77,6 @@ def serve(
     seal: Seal,
     listener: socket.socket,
     tls: ssl.SSLContext | None,
-    say: Callable[[str], None],
     submitters: str = "",
     provider: TracerProvider | None = None,
 ) -> None:
@@ -120,7 +119,7 @@ def serve(
     record = home / "service.json"
     told = {"pid": os.getpid(), "url": url, "started_at": utc_now().isoformat()}
     write_private(record, json.dumps(told))
-    say(f"Brain {__version__} listens at {url}, state directory {home}")
+    STARTS.info("Brain %s listens at %s, state directory %s", __version__, url, home)
     # uvicorn raises the signal again after its end, when nothing is left to do.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)

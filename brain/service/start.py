@@ -3,6 +3,7 @@
 import argparse
 import errno
 import ipaddress
+import logging
 import os
 import socket
 import ssl
@@ -29,6 +30,7 @@ from brain.service.home import (
     make_home,
     settings_at,
 )
+from brain.service.logs import STARTS
 from brain.service.logs import set_up as set_up_log
 from brain.service.serve import BACKLOG, serve
 from brain.service.tls import tls_context
@@ -45,9 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     home, only_migrate = Path(options.pop("home")), options.pop("migrate_only")
     only_check = options.pop("check")
     flags = {name: value for name, value in options.items() if value is not None}
+    as_json = False
     try:
         settings = settings_at(home, os.environ, flags)
         set_up_log(settings)
+        as_json = settings.log_format == "json" and not (only_check or only_migrate)
         if only_check:
             return _check(database_at(home, settings))
         opened = _provider(settings)
@@ -67,7 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _run(home, settings, listener, tls, submitters, provider)
     except BrainError as refused:
         said = refused.in_full if isinstance(refused, Unavailable) else str(refused)
-        sys.stderr.write(f"brain: {said}\n")
+        if as_json:
+            logging.getLogger("brain").error("%s", said)
+        else:
+            sys.stderr.write(f"brain: {said}\n")
         return 1
     return 0
 
@@ -122,7 +129,7 @@ def _run(
 ) -> None:
     url = database_at(home, settings)
     if message := prepare(url).message:
-        _say(message)
+        STARTS.info("%s", message)
     seal = Seal.of(home / "key")
     with closing(SqlStores(url)) as stores:
         admit(home, settings, stores, datetime.now(UTC))
@@ -134,7 +141,6 @@ def _run(
             seal=seal,
             listener=listener,
             tls=tls,
-            say=_say,
             submitters=submitters,
             provider=provider,
         )
