@@ -174,6 +174,7 @@ def _admitted(
 ) -> tuple[JobId, ...]:
     with stores.transaction() as tx:
         memo.catch_up(tx)
+        tx.jobs.read_ahead(ids)
         queue = [tx.jobs.get(id) for id in ids]
         limits = rounds.AcceleratorLimits(tx, memo)
         starts = rounds.Starts(queue, settings, tx, memo, now)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 
 from brain.errors import BadInput, Conflict
 from brain.lifecycle.capacity import Room, compared, fitting, largest, room, sized
@@ -144,9 +145,14 @@ def admit(
 
     Returns the started jobs, each in its state before the start.
     """
-    started = []
-    for job in sorted(queue, key=lambda job: (-job.document.priority, job.created_at)):
-        if _admitted(tx, job, now, room, barred, first, nodes):
+    started, waiting = [], list(queue)
+    # At once, because other writers wait for this transaction, and thousands of jobs may wait.
+    ids = [job.id for job in waiting]
+    tx.plans.read_ahead(ids)
+    tx.fits.read_ahead(ids, BEGINS)
+    empty = cache(lambda pool: not tx.nodes.of(pool))
+    for job in sorted(waiting, key=lambda job: (-job.document.priority, job.created_at)):
+        if _admitted(tx, job, now, room, empty, barred, first, nodes):
             begun(tx, [job.id])
             started.append(job)
     return tuple(started)
@@ -281,6 +287,7 @@ def _admitted(
     job: Job,
     now: datetime,
     room: Room,
+    empty: Callable[[PoolName], bool],
     barred: Callable[[Job, int], str | None],
     first: First,
     nodes: FirstNodes,
@@ -295,7 +302,7 @@ def _admitted(
         sizes = [chosen or least, least]
     why_not = ""
     for size in dict.fromkeys(sizes):
-        why_not = _unfit(tx, job, size, fits) or barred(job, size) or ""
+        why_not = _unfit(job, size, fits, empty) or barred(job, size) or ""
         if not why_not:
             job = _beginning(tx, job, size, named, now) if mine else job
             begin_on(tx, job, () if tx.plans.of(job.id) else nodes(job, size), now)
@@ -330,10 +337,10 @@ def _beginning(tx: Transaction, job: Job, size: int, named: int | None, now: dat
     return tx.jobs.put(replace(job, document=document, updated_at=now))
 
 
-def _unfit(tx: Transaction, job: Job, size: int, fits: int) -> str | None:
+def _unfit(job: Job, size: int, fits: int, empty: Callable[[PoolName], bool]) -> str | None:
     if fits >= size:
         return None
-    if not tx.nodes.of(job.pool):
+    if empty(job.pool):
         return f"no node of pool {job.pool} has registered yet"
     return f"pool {job.pool} has room for {fits} of {count(size, 'replica')} now"
 
