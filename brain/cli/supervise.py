@@ -6,6 +6,7 @@ If a program exits right after each of several starts, this module does not star
 import asyncio
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -27,8 +28,8 @@ QUICK_LIMIT = 3
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
 #: Seconds from SIGTERM to SIGKILL; a service with open streams takes up to 5 s.
 GRACE_SECONDS = 5.5
-#: Size above which a log is set aside at the next start.
-LOG_BYTES = 16 * 2**20
+#: Size above which a log is set aside, and seconds between two looks at it.
+LOG_BYTES, _LOOK_SECONDS = 16 * 2**20, 2.0
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -114,9 +115,11 @@ async def keep(program: Program, say: Callable[[str], None]) -> None:
     quick = 0
     while True:
         process, began = _launch(program), time.monotonic()
+        looking = asyncio.create_task(_bound_log(program))
         try:
             code = await _ended(process)
         finally:
+            looking.cancel()
             program.pid = None
             await _stop(process)
         lived = time.monotonic() - began
@@ -139,8 +142,6 @@ async def keep(program: Program, say: Callable[[str], None]) -> None:
 
 def _launch(program: Program) -> subprocess.Popen[bytes]:
     program.log.parent.mkdir(mode=0o700, exist_ok=True)
-    if program.log.exists() and program.log.stat().st_size > LOG_BYTES:
-        program.log.rename(program.log.with_suffix(".log.1"))
     output = os.open(program.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         program.log_begin = os.fstat(output).st_size
@@ -159,6 +160,23 @@ def _launch(program: Program) -> subprocess.Popen[bytes]:
         os.close(output)
     program.pid = process.pid
     return process
+
+
+async def _bound_log(program: Program) -> None:
+    """Copy the log of a running program and empty it, whenever it is too large.
+
+    The program appends, so it goes on at the beginning; it does not know the file's name.
+    """
+    while True:
+        # A full disk keeps the log as it is until there is space for the copy.
+        with suppress(OSError):
+            if program.log.stat().st_size > LOG_BYTES:
+                older = program.log.with_suffix(".log.1")
+                older.touch(mode=0o600)
+                shutil.copyfile(program.log, older)
+                os.truncate(program.log, 0)
+                program.log_begin = 0
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _die_with(parent: int) -> None:

@@ -1,5 +1,6 @@
 """``brain up``: what it starts, what it starts again, when it gives up, and how it ends."""
 
+import asyncio
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from typing import TypeVar
 
 import pytest
 
-from brain.cli.supervise import Restart, RestartsExhausted, after_exit
+from brain.cli.supervise import Program, Restart, RestartsExhausted, after_exit, keep
 from tests.patience import Patience
 
 T = TypeVar("T")
@@ -43,6 +44,37 @@ def test_what_follows_an_exit(
 
 def test_a_slow_start_that_fails_counts_as_a_quick_end():
     assert after_exit(1, lived_seconds=60, quick=2, worked=False) == RestartsExhausted(3)
+
+
+_TALKS = """
+import time
+for _ in range(17):
+    print(("x" * 1023 + chr(10)) * 1024, end="", flush=True)
+while True:
+    print("later", flush=True)
+    time.sleep(0.05)
+"""
+
+
+def test_the_log_of_a_program_that_never_ends_is_set_aside(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "service.log"
+    program = Program("service", [sys.executable, "-c", _TALKS], {}, log)
+
+    async def look() -> None:
+        kept = asyncio.create_task(keep(program, lambda _: None))
+        try:
+            async with asyncio.timeout(60):
+                while program.last_words(1) != "later" or log.stat().st_size > 2**20:
+                    await asyncio.sleep(0.1)
+        finally:
+            kept.cancel()
+            await asyncio.wait([kept])
+
+    asyncio.run(look())
+    older = log.with_suffix(".log.1")
+    assert older.stat().st_size > 16 * 2**20
+    assert stat.S_IMODE(older.stat().st_mode) == 0o600
+    assert log.read_text().endswith("later\n")
 
 
 class Up:
