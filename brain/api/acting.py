@@ -170,8 +170,14 @@ async def acting(
     """Return the ``Acting`` with which a route performs its change.
 
     Raises:
-        BadInput: the body has a content type that this service does not read.
+        BadInput: the body has a content type or an encoding that this service does not read.
     """
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if body and encoding not in ("", "identity"):
+        raise BadInput(
+            f"Content-Encoding {encoding!r} is supported for telemetry only; send the plain body",
+            field="Content-Encoding",
+        )
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if body and kind not in ("", "application/json"):
         raise BadInput(

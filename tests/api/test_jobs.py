@@ -1,5 +1,6 @@
 """Jobs over HTTP: what a person sends, and what comes back."""
 
+import gzip
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -100,6 +101,16 @@ def test_a_repeated_submit_with_its_key_is_one_job(api: Api) -> None:
         listed = client.send(calls.jobs())
     assert first.id == second.id
     assert len(listed.items) == 1
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd, identity"])
+def test_a_compressed_document_is_refused_by_its_encoding(api: Api, encoding: str) -> None:
+    body, headers = gzip.compress(b"{}"), {"Content-Encoding": encoding}
+    with api.http(api.token()) as http:
+        refused = http.post("/api/v1/jobs", content=body, headers=headers)
+        plain = http.post("/api/v1/jobs", json=digits(), headers={"Content-Encoding": "identity"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "Content-Encoding")
+    assert plain.status_code == 201
 
 
 def test_a_key_with_another_body_is_refused(api: Api) -> None:
