@@ -1150,6 +1150,8 @@ export interface paths {
         /**
          * Metrics
          * @description Return counters and gauges in Prometheus' text format.
+         *
+         *     Without the database, gauges of its content are old or missing.
          */
         get: operations["metrics"];
         put?: never;
@@ -2751,6 +2753,8 @@ export interface components {
             resources: components["schemas"]["Resources"];
             /** Sparkline */
             sparkline: (number | null)[];
+            /** Stale After Seconds */
+            stale_after_seconds: number;
             state: components["schemas"]["JobState"];
             /** Step */
             step: number | null;

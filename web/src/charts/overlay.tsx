@@ -10,7 +10,6 @@ import { nearest } from "../words/ticks.ts";
 import { changeOf, merged, tally, type Told } from "../words/verdicts.ts";
 import type { Marker, Panel, Promised } from "./measures.ts";
 import { EDGE, type Frame } from "./plot.tsx";
-import { STALE_SECONDS } from "./freshness.ts";
 
 /** Heights that the style sheet gives these boxes. */
 const LANE = 22;
@@ -33,6 +32,8 @@ interface OverlayProps {
   end: number;
   /** Whether samples should still come in: then an old end is hatched. */
   expected: boolean;
+  /** Samples older than this are stale; seconds. */
+  staleAfter: number;
   cursor: number | null;
   times: readonly number[];
   onCursor: (at: number | null) => void;
@@ -50,8 +51,8 @@ interface Placed {
 }
 
 export function Overlay(props: OverlayProps) {
-  const { frame, panels, cursor, end, expected, times, onCursor, onPan } = props;
-  const placed = place(panels, expected ? end - STALE_SECONDS : Number.NEGATIVE_INFINITY);
+  const { frame, panels, cursor, end, expected, staleAfter, times, onCursor, onPan } = props;
+  const placed = place(panels, expected ? end - staleAfter : Number.NEGATIVE_INFINITY);
   const bottom = (placed.at(-1)?.bottom ?? 0) + EDGE.bottom;
   const right = frame.width - frame.right;
   const x = (at: number): number =>

@@ -150,7 +150,7 @@ function Drawn({ measures, width, span, job, worlds, plans, live, pan }: DrawnPr
         <div class="times" />
         <Overlay
           frame={frame} panels={shown} bands={bands} markers={markers(worlds, plans)} next={next}
-          present={live ? job.throughput : null} end={span.until} expected={live && expected(job)} cursor={cursor} times={times} onCursor={setCursor} onPan={shift}
+          present={live ? job.throughput : null} end={span.until} expected={live && expected(job)} staleAfter={job.stale_after_seconds} cursor={cursor} times={times} onCursor={setCursor} onPan={shift}
         />
       </div>
       <StackTable panels={shown} gap={frame.gap} />
