@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from brain import cycle
 from brain.types.job import Intent, JobState
+from brain.types.resources import PoolName
 from brain.types.world import ReplicaExit
 from scaler.kubernetes.dependents.upkeep import BUDGET
 from scaler.kubernetes.operator.jobs import JOB
@@ -146,6 +148,27 @@ def test_a_job_that_ended_is_begun_by_no_operator_that_comes_later(stage: Stage,
 
     assert place.status(made) == ended
     assert later.operator.brain.view(made["metadata"]["uid"]) is None
+
+
+@pytest.mark.parametrize("edit", [{"replicas": 4}, {"groups": {"a": {"replicas": 2}}}])
+def test_an_edit_between_two_operators_before_the_first_status_is_asked_for(
+    stage: Stage, place: Place, edit: Json
+):
+    sizes: Json = {"groups": {"a": {"replicas": 1}}} if "groups" in edit else {}
+    sizes |= {"replicas": 3, "minReplicas": 3, "maxReplicas": 9}
+    place.operator.manager.stop()
+    made = place.apply(jobs.job("torchrun", "t.py", resources={"cpu": "1"}, **sizes))
+    place.operator.jobs.mirror.take(made)
+    cycle.turn(place.api.stores, PoolName("kubernetes"), place.api.settings, place.api.now)
+    assert place.job(made).job.replicas_wished == 3
+    edited = {"spec": {"replicaSpecs": {"worker": edit}}}
+    place.cluster.merge(JOB, place.namespace, "digits", edited)
+
+    later = placed(stage.ground, place.api, place.namespace)
+    with living(later):
+        until("it has the edited size", lambda: len(later.run()) == 4, lambda: later.status(made))
+        until("the object says so", lambda: later.status(made)["request"].get("granted") == 4)
+    retire(later)
 
 
 def test_pods_that_are_left_as_orphans_are_kept_from_no_drain(stage: Stage, place: Place):

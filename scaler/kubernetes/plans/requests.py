@@ -8,11 +8,14 @@ from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
+from brain import wire
 from brain.types.job import Intent, JobId
 from brain.views import JobView, PlanView
 from scaler.kubernetes.brain import AWAY, REFUSED, OperatorsBrain
 from scaler.kubernetes.kinds import API_VERSION, GROUP, ElasticJob, Reason, Request
+from scaler.kubernetes.kinds.documents import job_document
 from scaler.kubernetes.plans.asking import asker
 from scaler.kubernetes.pods.identity import WORKER
 from scaler.kubernetes.runtime.cluster import Cluster, Kind, Object
@@ -131,13 +134,35 @@ class Requests:
 
     def _known(self, job: ElasticJob, answer: Mapping[str, Any]) -> Request:
         """Return the request that was answered last; before the first answer is written, the sizes
-        that this operator saw first.
+        with which the job began.
         """
         id = JobId(job.metadata.uid)
-        if job.status.request is None:
-            return self._begun.setdefault(id, msgspec.convert(answer, Request))
-        self._begun.pop(id, None)
-        return job.status.request
+        if job.status.request is not None:
+            self._begun.pop(id, None)
+            return job.status.request
+        if id not in self._begun:
+            self._begun[id] = self._first(job, answer)
+        return self._begun[id]
+
+    def _first(self, job: ElasticJob, answer: Mapping[str, Any]) -> Request:
+        """Return the sizes with which the job began.
+
+        Raises:
+            Unavailable: Brain cannot be reached.
+        """
+        seen = msgspec.convert(answer, Request)
+        if job.metadata.generation == 1:
+            return seen
+        # An earlier operator may have started the job before the edit.
+        detail = self._brain.detail(JobId(job.metadata.uid))
+        if detail is None:
+            return seen
+        first, edited = wire.job_document(detail.document), job_document(job)
+        groups = {**first.groups, **first.roles}
+        if first.replicas.first != edited.replicas.first:
+            seen = replace(seen, replicas=first.replicas.first)
+        kept = {n: groups[n].replicas if n in groups else c for n, c in seen.groups.items()}
+        return replace(seen, groups=kept, observed_generation=1)
 
     def _of_groups(
         self,
