@@ -143,6 +143,24 @@ def test_no_pod_of_a_job_that_is_being_deleted_is_replaced(place: Place):
     place.cluster.merge(JOB, place.namespace, "digits", free)
 
 
+def test_a_job_whose_deletion_a_finalizer_holds_up_shows_its_end(place: Place):
+    made = place.apply(plain(replicas=2, minReplicas=2, maxReplicas=2))
+    with living(place):
+        until("two run", lambda: len(place.run()) == 2, lambda: place.status(made))
+        held = {"metadata": {"finalizers": ["example.com/keep"]}}
+        place.cluster.merge(JOB, place.namespace, "digits", held)
+        place.cluster.delete(JOB, place.namespace, "digits")
+
+        def shown() -> tuple[str, int]:
+            status = place.status(made)
+            return status["phase"], status["replicas"]
+
+        until("its end is shown", lambda: shown() == ("Cancelled", 0), lambda: place.status(made))
+        assert not place.pods()
+        free = {"metadata": {"finalizers": None}}
+        place.cluster.merge(JOB, place.namespace, "digits", free)
+
+
 def test_suspending_ends_the_pods_and_resuming_brings_them_back(place: Place):
     made = place.apply(plain(replicas=2, minReplicas=2, maxReplicas=2))
     with living(place):
@@ -165,6 +183,23 @@ def test_what_a_quota_forbids_says_so_and_goes_on_when_it_is_raised(stage: Stage
         place.told("QuotaExceeded", "quota q is used up")
         stage.ground.hands.delete(("", "resourcequotas"), (place.namespace, "q"))
         until("both run", lambda: len(place.run()) == 2, lambda: place.status(made))
+
+
+def test_a_job_without_requests_starts_under_a_limit_range_that_bounds_bursts(
+    stage: Stage, place: Place
+):
+    bound = {"default": {"cpu": "2"}, "defaultRequest": {"cpu": "1"}}
+    limits = [{"type": "Container", "maxLimitRequestRatio": {"cpu": "4"}, **bound}]
+    metadata = {"name": "bound", "namespace": place.namespace}
+    made = {"metadata": metadata, "spec": {"limits": limits}}
+    stage.ground.hands.create(("", "limitranges"), made)
+    place.apply(jobs.job("brain-run", "t.py", replicas=1))
+    with living(place):
+        until("it runs", lambda: place.run() == {"0"}, lambda: place.status(job()))
+
+    (pod,) = place.pods().values()
+    (copies,) = pod["spec"]["initContainers"]
+    assert copies["resources"] == pod["spec"]["containers"][0]["resources"]
 
 
 def test_a_finished_job_is_deleted_once_its_time_is_over(place: Place):

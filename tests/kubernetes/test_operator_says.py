@@ -157,8 +157,8 @@ def test_the_container_that_brings_our_agent_has_the_rights_and_amounts_of_the_o
     assert made["resources"]["requests"] == {"cpu": 2, "memory": "3Gi"}
 
 
-def test_where_the_job_says_nothing_it_takes_little():
+def test_where_the_job_says_nothing_it_says_nothing_either():
     made = copying(resources={})
 
-    assert made["resources"] == {"requests": {"cpu": "50m", "memory": "64Mi"}}
+    assert made["resources"] == {}
     assert "securityContext" not in made

@@ -1,10 +1,8 @@
 """The controller of ElasticJobs: updates Brain's copy, the dependent objects, and the status."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
-from datetime import datetime, timedelta
-from typing import Any
+from dataclasses import replace
+from datetime import datetime
 
 from brain.errors import BadInput, NotAllowed, NotFound
 from brain.types.job import FINISHED, ApprovalPolicy, Intent, JobDocument, JobId, PolicyMode
@@ -22,8 +20,10 @@ from scaler.kubernetes.dependents.worlds import Worlds
 from scaler.kubernetes.kinds import DLROVER, OURS, ElasticJob, JobCondition, Reason
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.backend import KubernetesBackend
+from scaler.kubernetes.operator.ends import JobEnds
 from scaler.kubernetes.operator.mirroring import JobMirror, JobRules
-from scaler.kubernetes.operator.withdrawals import Withdrawals
+from scaler.kubernetes.operator.statuses import JobStatuses
+from scaler.kubernetes.operator.withdrawals import Withdrawals, orphans
 from scaler.kubernetes.plans.departures import Departures
 from scaler.kubernetes.plans.migration import Migrations
 from scaler.kubernetes.plans.requests import JOB, Requests, unanswered
@@ -31,7 +31,7 @@ from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.amounts import amounts_alone, changing
 from scaler.kubernetes.pods.fitting import NodeCapacity
 from scaler.kubernetes.pods.orders import by_volcano, elastic
-from scaler.kubernetes.runtime import Cluster, Key, Recorder, Result, StatusCondition, write_status
+from scaler.kubernetes.runtime import Cluster, Key, Recorder, Result, StatusCondition
 from scaler.kubernetes.runtime.cluster import Object, key_of
 from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.conditions import (
@@ -46,23 +46,18 @@ from scaler.kubernetes.status.conditions import (
     size_differs,
 )
 from scaler.kubernetes.status.ends import deadline_of, over, seconds_until
-from scaler.kubernetes.status.happenings import happenings
 from scaler.kubernetes.status.job_status import (
     Findings,
     active_plan,
     advised,
-    beside_state,
     refused,
     status,
     suspended_here,
     told_size,
     wants_more,
 )
-from scaler.kubernetes.status.pacing import StatusPace
 
 __all__ = ["JOB", "ElasticJobs", "JobRules"]
-
-log = logging.getLogger(__name__)
 
 #: Seconds between two checks of a job that waits for capacity, a node or Brain.
 _SOON_SECONDS = 5.0
@@ -91,7 +86,8 @@ class ElasticJobs:
         """``namespaces`` are the namespaces whose objects this operator reads; empty means all."""
         self._cluster, self._jobs, self._pods, self._nodes = cluster, jobs, pods, nodes
         self._pods.index("master", identity.master_index)
-        self._backend, self._brain, self._events = backend, brain, events
+        self._backend, self._events = backend, events
+        self._status = JobStatuses(cluster, jobs, brain, events)
         self._rules, self._clock = rules, clock
         self._upkeep = Upkeep(cluster, pods, nodes)
         self._gangs = Gangs(self._upkeep, pods, nodes)
@@ -102,9 +98,20 @@ class ElasticJobs:
         )
         self.autoscalers, self.resizing = Autoscalers(), Resizing(cluster, pods, nodes)
         self.queues = Queues(cluster)
-        self._requests, self._worlds = Requests(cluster, brain, self._say), Worlds(brain, clock)
+        say = self._status.say
+        self._requests, self._worlds = Requests(cluster, brain, say), Worlds(brain, clock)
+        self._ends = JobEnds(
+            cluster,
+            self._status,
+            roles=self._roles,
+            queues=self.queues,
+            new_nodes=self.new_nodes,
+            gangs=self._gangs,
+            upkeep=self._upkeep,
+            requests=self._requests,
+        )
         self.mirror = JobMirror(
-            brain, backend, self.find, self.autoscalers, rules=rules, say=self._say, clock=clock
+            brain, backend, self.find, self.autoscalers, rules=rules, say=say, clock=clock
         )
         self.withdrawals = Withdrawals(
             brain,
@@ -114,14 +121,12 @@ class ElasticJobs:
             forget=self.mirror.forget,
             release=self._upkeep.release,
         )
-        self._pace = StatusPace()
 
     def reconcile(self, key: Key) -> Result:
-        obj = self._jobs.get(key)
+        obj, now = self._jobs.get(key), self._clock()
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             self.withdrawals.withdraw(key)
-            return Result()
-        now = self._clock()
+            return self._leave(obj, now) if obj is not None else Result()
         try:
             job = read_elastic_job(obj)
             document = self.mirror.document(job)
@@ -151,7 +156,7 @@ class ElasticJobs:
         pods = [*mine, *self._roles.pods_of(job)]
         view = self.mirror.view(id, obj)
         if view is not None and view.state in FINISHED:
-            return self._finish(obj, job, view, pods, now)
+            return self._ends.finish(obj, job, view, pods, now)
         if view is None and over(job):
             # Brain is away, or has forgotten the job: a job that ended does not start again.
             return Result(requeue_after_seconds=6 * _SOON_SECONDS)
@@ -163,8 +168,8 @@ class ElasticJobs:
         room, look_seconds = self._nodes_for(job, document, view, rules, now)
         bar = queued[0] if standing.held else room
         if bar.status is not True and view is None:
-            self._say(obj, "Normal" if standing.held else "Warning", bar.reason, bar.message)
-            self._write(obj, refused(obj, bar, now))
+            self._status.say(obj, "Normal" if standing.held else "Warning", bar.reason, bar.message)
+            self._status.write(obj, refused(obj, bar, now))
             return Result(requeue_after_seconds=look_seconds or 6 * _SOON_SECONDS)
         taken, view = self.mirror.tell(obj, job, document, view)
         others = self.autoscalers.of(key_of(obj))
@@ -200,7 +205,7 @@ class ElasticJobs:
             said, waiting = [*said, let_go(whole.let_go)], whole.let_go
         if trouble:
             held = held_up(trouble)
-            self._say_once(obj, held)
+            self._status.warn_once(obj, held)
             said, waiting = [*said, held], held.message
         found = Findings(
             conditions=tuple(said),
@@ -212,12 +217,8 @@ class ElasticJobs:
         told = status(obj, job, view, pods, found, now)
         # The next operator, too, must know that the queue suspended the job, and not a person.
         at_once = trouble or whole.let_go or (standing.held and not suspended_here(obj))
-        pause = None if at_once else self._pace.pause(obj, told, now)
-        if pause is None:
-            self._write(obj, told)
-            self._pace.written(obj)
         looks = [
-            pause,
+            self._status.show(obj, told, now, at_once=bool(at_once)),
             self._upkeep.patience(job, mine, now.timestamp()),
             self._departures.soon(job, now),
             look_seconds,
@@ -310,7 +311,7 @@ class ElasticJobs:
             ids = rigid.running(seen)
             if ids and len(ids) == sum(one.alive for one in seen):
                 self._worlds.tell(id, document, view, seen)
-        self._write(obj, advised(obj, taken, view, now))
+        self._status.write(obj, advised(obj, taken, view, now))
         return Result(requeue_after_seconds=_SOON_SECONDS)
 
     def _as_coordinator(
@@ -332,32 +333,23 @@ class ElasticJobs:
 
     # -- ends ------------------------------------------------------------------------------------
 
-    def _finish(
-        self, obj: Object, job: ElasticJob, view: JobView, pods: Sequence[Object], now: datetime
-    ) -> Result:
-        """Finish a job without running pods: write its end into its status, and delete its object
-        once its ``ttlSecondsAfterFinished`` is over.
-        """
-        self._roles.end(job)
-        self.queues.end(obj, view.state, now)
-        self.new_nodes.end(job)
-        self._gangs.forget(job.metadata.uid)
-        self._upkeep.forget(job.metadata.uid)
-        self._requests.forget(JobId(job.metadata.uid))
-        self._pace.written(obj)
-        self._write(obj, status(obj, job, view, pods, Findings(), now))
-        ttl = job.spec.ttl_seconds_after_finished
-        if ttl is None or view.finished_at is None:
+    def _leave(self, obj: Object, now: datetime) -> Result:
+        """Show the end of a job whose object is being deleted but is still held by a finalizer."""
+        if orphans(obj):
             return Result()
-        left = (view.finished_at + timedelta(seconds=ttl) - now).total_seconds()
-        if left > 0:
-            return Result(requeue_after_seconds=left)
-        metadata = obj["metadata"]
         try:
-            self._cluster.delete(JOB, metadata["namespace"], metadata["name"], uid=metadata["uid"])
-        except NotFound:
-            log.debug("%s is gone already", metadata["name"])
-        return Result()
+            job = read_elastic_job(obj)
+        except BadInput:
+            return Result()
+        id = JobId(job.metadata.uid)
+        view = self.mirror.view(id, obj)
+        if view is None or job.spec.managed_by not in OURS:
+            return Result()
+        pods = [*self._backend.pods_of(id), *self._roles.pods_of(job)]
+        if view.state in FINISHED:
+            return self._ends.finish(obj, job, view, pods, now)
+        told = status(obj, job, view, pods, Findings(), now)
+        return Result(requeue_after_seconds=self._status.show(obj, told, now))
 
     def _refuse(
         self,
@@ -369,11 +361,11 @@ class ElasticJobs:
         type: JobCondition = JobCondition.ACCEPTED,
     ) -> Result:
         """Report an object's fault in its status; running pods continue."""
-        self._say(obj, "Warning", reason, message)
+        self._status.say(obj, "Warning", reason, message)
         wrong = StatusCondition(
             type=type, status=type is JobCondition.CONFLICT, reason=reason, message=message
         )
-        self._write(obj, refused(obj, wrong, now))
+        self._status.write(obj, refused(obj, wrong, now))
         return Result(
             requeue_after_seconds=12 * _SOON_SECONDS if reason is Reason.NOT_OURS else None
         )
@@ -387,24 +379,3 @@ class ElasticJobs:
             if (pod.get("status") or {}).get("phase") not in _OVER:
                 return str(pod["metadata"]["name"])
         return None
-
-    def _write(self, obj: Object, wanted: dict[str, Any]) -> None:
-        answer = write_status(self._cluster, JOB, obj, wanted)
-        if answer is not None:
-            self._jobs.learn(answer)
-            for each in happenings(obj.get("status") or {}, wanted):
-                self._events.record(obj, **asdict(each))
-        said = beside_state(wanted.get("conditions") or ())
-        self._brain.object_says(JobId(obj["metadata"]["uid"]), said)
-
-    def _say_once(self, obj: Object, said: StatusCondition) -> None:
-        """Write an Event for a condition, unless the object has it with the same message."""
-        known = (obj.get("status") or {}).get("conditions") or ()
-        if not any((c.get("type"), c.get("message")) == (said.type, said.message) for c in known):
-            self._events.record(obj, "Warning", said.reason, said.message)
-
-    def _say(self, obj: Object, type: Any, reason: str, message: str) -> None:
-        """Write an Event, unless the object's status has the same message."""
-        known = (obj.get("status") or {}).get("message")
-        if known != message:
-            self._events.record(obj, type, str(reason), message)

@@ -13,6 +13,11 @@ from scaler.kubernetes.runtime.store import Store, StoreChange
 log = logging.getLogger(__name__)
 
 
+def orphans(obj: Object) -> bool:
+    """True if an object is deleted without its dependents."""
+    return "orphan" in (obj["metadata"].get("finalizers") or ())
+
+
 class Withdrawals:
     """Cancels jobs in Brain whose objects were deleted."""
 
@@ -43,7 +48,7 @@ class Withdrawals:
 
         The thread that watches the API server calls this.
         """
-        if _orphans(change.latest):
+        if orphans(change.latest):
             self._held[change.key] = change.latest
             if change.new is None:
                 self._orphaned.add(JobId(str(change.latest["metadata"].get("uid"))))
@@ -80,7 +85,7 @@ class Withdrawals:
         """True if the object was deleted with ``--cascade=orphan``, so that its pods continue."""
         obj = self._find(id)
         if obj is not None:
-            return _orphans(obj)
+            return orphans(obj)
         pods = [pod for pod in self._pods.by("job", id) if gang.stays(pod)]
         # No running operator saw the deletion; then the pods tell.
         return any(id in self._orphaned or not _owned(pod, id) for pod in pods)
@@ -92,11 +97,6 @@ class Withdrawals:
             log.debug("job %s has already ended", id)
         self._forget(id)
         self._orphaned.discard(id)
-
-
-def _orphans(obj: Object) -> bool:
-    """True if an object is deleted without its dependents."""
-    return "orphan" in (obj["metadata"].get("finalizers") or ())
 
 
 def _owned(pod: Object, uid: str) -> bool:

@@ -29,8 +29,6 @@ _RUN = "--run"
 _GRACE = "terminationGracePeriodSeconds"
 _LOG_PATH, _LOG = "terminationMessagePath", "/dev/termination-log"
 _VOLUME, _FILES_VOLUME = "brain", "brain-files"
-#: Amounts of the container that copies Brain's files, if the job's own container has none.
-_SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +303,8 @@ def _like(main: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that the agent's container copies from the container that it serves.
 
     These are its rights, which the namespace has accepted, and its reserved resources. So the pod
-    requests no more, keeps its quality of service, and meets quotas on limits.
+    requests no more, keeps its quality of service, and meets quotas and a LimitRange, whose
+    defaults apply to both containers alike.
     """
     given = main.get("resources") or {}
     same = {
@@ -315,7 +314,7 @@ def _like(main: Mapping[str, Any]) -> dict[str, Any]:
     }
     rights = main.get("securityContext")
     return {
-        "resources": {part: each for part, each in same.items() if each} or _SMALL,
+        "resources": {part: each for part, each in same.items() if each},
         **({"securityContext": deepcopy(rights)} if rights else {}),
     }
 

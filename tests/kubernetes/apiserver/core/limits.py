@@ -76,8 +76,11 @@ def _items(store: Store, pod: Json, kind: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _asked(pod: Json) -> Iterator[tuple[str, dict[str, dict[str, str]]]]:
-    every = [container.get("resources") or {} for container in pod["spec"]["containers"]]
-    for resources in every:
+    every, first = (
+        [container.get("resources") or {} for container in pod["spec"].get(group) or ()]
+        for group in ("containers", "initContainers")
+    )
+    for resources in (*every, *first):
         yield "Container", {part: resources.get(part) or {} for part in _PARTS}
     total: dict[str, dict[str, str]] = {part: {} for part in _PARTS}
     for part in _PARTS:
@@ -94,6 +97,20 @@ def _broken(
         yield from _outside("minimum", name, kind, least, asked, ("requests", "limits"))
     for name, most in (item.get("max") or {}).items():
         yield from _outside("maximum", name, kind, most, asked, ("limits", "requests"))
+    for name, most in (item.get("maxLimitRequestRatio") or {}).items():
+        yield from _burst(name, kind, most, asked)
+
+
+def _burst(
+    name: str, kind: str, most: str, asked: Mapping[str, Mapping[str, str]]
+) -> Iterator[str]:
+    said = f"{name} max limit to request ratio per {kind} is {most}, but"
+    request, limit = (parsed(asked[part].get(name, "0")) for part in _PARTS)
+    if not request or not limit:
+        part = "limit" if request else "request"
+        yield f"{said} no {part} is specified or {part} is 0"
+    elif limit / request > parsed(most):
+        yield f"{said} provided ratio is {limit / request:.6f}"
 
 
 def _outside(
