@@ -14,6 +14,7 @@ from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import Installation, past
 from scaler.kubernetes.replicas.losses import NodeLoss, NodeLosses
 from scaler.kubernetes.runtime.cluster import Key
+from scaler.kubernetes.runtime.status import instant
 from scaler.kubernetes.runtime.store import Store, StoreChange
 from scaler.ports import ReplicaPhase
 from tests.kubernetes.kubelet import node
@@ -89,6 +90,22 @@ def test_a_node_that_is_not_ready_for_a_moment_is_not_lost():
     losses = heard(a_node(False), a_node(False))
 
     assert losses.of("n0", NOW + timedelta(seconds=29)) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "seen_ready", "loss"),
+    [(-31, False, NodeLoss.SILENT), (-29, False, None), (600, False, None), (-31, True, None)],
+)
+def test_a_node_that_was_silent_before_the_operator_began_stays_lost(
+    seconds: int, seen_ready: bool, loss: NodeLoss | None
+) -> None:
+    silent = a_node(ready=False)
+    since = instant(NOW + timedelta(seconds=seconds))
+    silent["status"]["conditions"][0]["lastTransitionTime"] = since
+
+    losses = heard(a_node(), silent) if seen_ready else heard(silent)
+
+    assert losses.of("n0", NOW) is loss
 
 
 def test_replicas_of_a_silent_node_are_replaced_and_nothing_is_claimed_of_them():

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from scaler.kubernetes.runtime.cluster.kind import Object
+from scaler.kubernetes.runtime.status import read_instant
 from scaler.kubernetes.runtime.store import StoreChange
 
 #: Seconds after which a node that is not ready counts as lost.
@@ -47,7 +48,8 @@ class NodeLosses:
     def __init__(self, patience: timedelta = PATIENCE) -> None:
         self._patience = patience
         self._lock = threading.Lock()
-        #: When each node became silent, on this process's clock: clocks of nodes are not compared.
+        #: When each node became silent, on this process's clock; the API server's time counts only
+        #: for nodes that were silent before this process began.
         self._silent: dict[str, datetime] = {}
         self._out: dict[str, None] = {}
         self._draining: set[str] = set()
@@ -72,7 +74,7 @@ class NodeLosses:
             if ready(node):
                 self._silent.pop(name, None)
             else:
-                self._silent.setdefault(name, now)
+                self._silent.setdefault(name, now if change.old else _silent_since(node, now))
             taints = {each.get("key") for each in (node.get("spec") or {}).get("taints") or ()}
             if _OUT in taints:
                 self._mark_out(name)
@@ -116,6 +118,14 @@ class NodeLosses:
             if node in self._draining:
                 return NodeLoss.DRAINING
             return NodeLoss.CORDONED if node in self._cordoned else None
+
+
+def _silent_since(node: Object, now: datetime) -> datetime:
+    """Return when a node became silent, at the latest ``now``."""
+    for each in (node.get("status") or {}).get("conditions") or ():
+        if each.get("type") == "Ready":
+            return min(read_instant(each.get("lastTransitionTime")) or now, now)
+    return now
 
 
 def ready(node: Object) -> bool:
