@@ -197,3 +197,15 @@ def test_an_edit_before_the_first_status_is_asked_for(
     obj["metadata"]["generation"] = 2
 
     assert (look()["outcome"], brain.asked) == ("accepted", [asked])
+
+
+def test_the_size_granted_to_a_queued_job_is_within_its_resource_limits() -> None:
+    brain = Brain(worker=0)
+    limits = {"resourceLimits": {"cpu": "2"}}
+    obj = jobs.job("t", resources={"cpu": "1"}, spec=limits, replicas=3, minReplicas=1)
+    obj["metadata"] |= {"uid": "u", "generation": 1}
+    requests = Requests(cast(Any, None), cast(Any, brain), lambda *_: None)
+
+    told = requests.size(obj, read_elastic_job(obj), brain.view()) or {}
+
+    assert (told["replicas"], told["granted"]) == (3, 2)

@@ -119,7 +119,9 @@ class Requests:
             return self._of_groups(obj, job, view, known, answer)
         if job.status.request is None and asked == known.replicas:
             told = {"outcome": "accepted", "generation": 0, "message": "the size at its start"}
-            return answer | told | {"granted": view.replicas_wished or asked}
+            # A queued job has no size yet; resourceLimits may allow less than the object asks.
+            begins = view.replicas_wished or job_document(job).replicas.first
+            return answer | told | {"granted": begins}
         waits = known.outcome == "waiting"
         if asked == known.replicas and not waits:
             return None
