@@ -27,6 +27,13 @@ def test_the_first_status_waits_for_the_first_pod_but_not_for_long():
     assert pace.pause(obj(), {"replicas": 0}, after(5)) is None
 
 
+def test_the_first_status_does_not_wait_for_a_clock_that_is_behind():
+    pace = StatusPace()
+
+    assert pace.pause(obj(), {"replicas": 0}, after(-600)) == 5
+    assert pace.pause(obj(), {"replicas": 0}, after(-595)) is None
+
+
 def test_the_answer_to_an_edit_does_not_wait_for_the_first_pod():
     began, edited = {"generation": 0}, {"generation": 1}
 

@@ -33,8 +33,10 @@ class StatusPace:
             request = told.get("request") or {"generation": 0}
             if told["replicas"] or request.get("generation") != 0:
                 return None
-            born = read_instant(obj["metadata"].get("creationTimestamp"))
-            return seconds_until(born and born + _BIRTH, now)
+            born = read_instant(obj["metadata"].get("creationTimestamp")) or now
+            # The API server's clock may be ahead of this one.
+            since = min(born, self._unwritten.setdefault(_uid(obj), now))
+            return seconds_until(since + _BIRTH, now)
         if told == known or not passing(known, told):
             return None
         return seconds_until(self._unwritten.setdefault(_uid(obj), now) + _TOGETHER, now)
