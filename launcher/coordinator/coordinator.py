@@ -28,8 +28,9 @@ from launcher.coordinator.world.state import CoordinatorState
 from launcher.coordinator.world.terms import CoordinatorTerms
 from launcher.coordinator.world.witness import WitnessOffer
 from launcher.messages import Connection
-from launcher.values import observation
+from launcher.values.action import End, FormWorld, StayAsIs, WaitFor
 from launcher.values.config import WorldDocument
+from launcher.values.observation import WorldPhase
 from launcher.values.replica import JobPlace
 
 #: Seconds between looks for proof about members that have not come back.
@@ -180,7 +181,7 @@ class Coordinator:
             for exit in hello.exits:
                 monitor.exited(hello.replica, exit, self._it.clock())
             monitor.again(hello.replica)
-            if monitor.phase is observation.WorldPhase.RUNNING:
+            if monitor.phase is WorldPhase.RUNNING:
                 return
         elif monitor is not None and hello.replica in monitor.still:
             monitor.without(hello.replica)
@@ -345,14 +346,14 @@ class Coordinator:
             in_process.part(it, it.monitor.parting)
         action = decide(it.observation(), it.clock())
         if self._unusable:
-            action = observation.End(ReplicaExit.FAILED, 1, self._unusable)
+            action = End(ReplicaExit.FAILED, 1, self._unusable)
         match action:
-            case observation.StayAsIs():
+            case StayAsIs():
                 await self._sleep(None)
-            case observation.WaitFor(reason=reason, until=until):
+            case WaitFor(reason=reason, until=until):
                 self._explain(reason)
                 await self._sleep(self._stranded(until))
-            case observation.FormWorld() if self._checking.due and it.desired is not None:
+            case FormWorld() if self._checking.due and it.desired is not None:
                 unit, least = it.desired.unit, it.desired.minimum
                 await self._checking.run(action.members, unit=unit, minimum=least)
             case _:

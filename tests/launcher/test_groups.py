@@ -8,15 +8,13 @@ import pytest
 from brain.types.roles import RoleSize
 from brain.types.world import Cause, Member
 from launcher.coordinator.membership import decide
-from launcher.values.observation import (
-    AgentObserved,
+from launcher.values.action import (
     FormWorld,
-    JobObserved,
     ParkWorld,
     Release,
     WaitFor,
-    WorldObserved,
 )
+from launcher.values.observation import AgentObserved, JobObserved, WorldObserved
 from tests.launcher.elastic import desired
 from tests.launcher.observations import agent, ended, members, observation, world
 

@@ -7,25 +7,21 @@ import pytest
 from brain.types.job import Intent
 from brain.types.world import Cause, ReplicaExit
 from launcher.coordinator.membership import decide, may_form, next_epoch
-from launcher.values.observation import (
+from launcher.values.action import (
     STAY,
     End,
     FormWorld,
-    HeldWorld,
     HoldWorld,
     ParkWorld,
     Relabel,
     Release,
     Revert,
-    Saves,
     StopWorld,
     Swap,
     Unpark,
     WaitFor,
-    WorldChange,
-    WorldPhase,
-    WorldRules,
 )
+from launcher.values.observation import HeldWorld, Saves, WorldChange, WorldPhase, WorldRules
 from tests.launcher.elastic import desired
 from tests.launcher.observations import (
     ORDINARY,

@@ -4,18 +4,20 @@ from dataclasses import replace
 
 from brain.types.world import Cause
 from launcher.coordinator.membership import decide
-from launcher.values.observation import (
+from launcher.values.action import (
     STAY,
     DiscardWorld,
     FormWorld,
-    JobObserved,
     ParkWorld,
-    PreparationObserved,
     PrepareWorld,
-    Saves,
     StopWorld,
     Swap,
     WaitFor,
+)
+from launcher.values.observation import (
+    JobObserved,
+    PreparationObserved,
+    Saves,
     WorldObserved,
     WorldRules,
 )

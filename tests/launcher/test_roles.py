@@ -12,17 +12,15 @@ from brain.types.world import Cause, Member
 from launcher.coordinator.membership import decide
 from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Connection, Peer
-from launcher.values.config import WorldDocument
-from launcher.values.observation import (
+from launcher.values.action import (
     FormWorld,
     HoldWorld,
-    JobObserved,
     ParkWorld,
     Relabel,
     WaitFor,
-    WorldChange,
-    WorldObserved,
 )
+from launcher.values.config import WorldDocument
+from launcher.values.observation import JobObserved, WorldChange, WorldObserved
 from launcher.values.workers import WorkerExit
 from launcher.workers.environment import tensorflow_config
 from tests.launcher.elastic import desired

@@ -23,7 +23,12 @@ from launcher.coordinator.membership import decide, may_form, quorum_at
 from launcher.coordinator.world.heartbeats import Heartbeats
 from launcher.coordinator.world.monitor import WorldMonitor
 from launcher.coordinator.world.state import CoordinatorState
-from launcher.values.observation import FormWorld, StopWorld, Take, WaitFor
+from launcher.values.action import (
+    FormWorld,
+    StopWorld,
+    Take,
+    WaitFor,
+)
 from launcher.values.replica import Coordinating, JobPlace, read, started_ticks
 from launcher.values.witness import WitnessObserved
 from tests.disks import full_disk

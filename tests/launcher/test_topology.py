@@ -14,18 +14,14 @@ from brain.types.world import Cause, Member
 from launcher.coordinator.membership import decide
 from launcher.coordinator.topology import choose, fit, layout
 from launcher.coordinator.topology.parallel import crossings, groups, unit_of
-from launcher.values.config import WorldDocument
-from launcher.values.observation import (
+from launcher.values.action import (
     STAY,
-    AgentObserved,
     FormWorld,
-    JobObserved,
     ParkWorld,
-    Shape,
     WaitFor,
-    WorldPhase,
-    WorldRules,
 )
+from launcher.values.config import WorldDocument
+from launcher.values.observation import AgentObserved, JobObserved, Shape, WorldPhase, WorldRules
 from tests.launcher.elastic import desired
 from tests.launcher.observations import agent, agents, members, observation, world
 

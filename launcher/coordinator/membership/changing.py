@@ -2,17 +2,14 @@
 
 from launcher.coordinator.membership import in_process, preparing
 from launcher.coordinator.membership.facts import resting, span
-from launcher.values.observation import (
+from launcher.values.action import (
     STAY,
     Action,
     HoldWorld,
-    JobObserved,
     ParkWorld,
-    Saves,
     WaitFor,
-    WorldObserved,
-    WorldRules,
 )
+from launcher.values.observation import JobObserved, Saves, WorldObserved, WorldRules
 
 #: A machine may hesitate that long, however often a script saves.
 _HICCUP_SECONDS = 10.0

@@ -1,7 +1,8 @@
 """The order in which ``decide`` applies the rules."""
 
 from launcher.coordinator.membership import ending, forming, in_process, leaving, sizing
-from launcher.values.observation import STAY, Action, JobObserved, WaitFor, WorldPhase
+from launcher.values.action import STAY, Action, WaitFor
+from launcher.values.observation import JobObserved, WorldPhase
 
 
 def decide(observation: JobObserved, now: float) -> Action:

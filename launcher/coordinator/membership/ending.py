@@ -9,17 +9,16 @@ from brain.types.world import Cause, ReplicaExit
 from launcher.coordinator.membership import changing, in_process, preparing
 from launcher.coordinator.membership.facts import names
 from launcher.coordinator.membership.leaving import notice
-from launcher.values.observation import (
+from launcher.values.action import (
     Action,
     End,
-    JobObserved,
     ParkWorld,
     Revert,
     StopWorld,
     Swap,
     WaitFor,
-    WorldObserved,
 )
+from launcher.values.observation import JobObserved, WorldObserved
 
 
 def trouble(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:

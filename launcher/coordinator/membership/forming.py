@@ -18,18 +18,16 @@ from launcher.coordinator.membership.facts import (
 from launcher.coordinator.membership.leaving import release
 from launcher.coordinator.membership.taking_over import half_to_ask_for, may_form
 from launcher.coordinator.topology import extent
-from launcher.values.observation import (
+from launcher.values.action import (
     Action,
     End,
     FormWorld,
     Heal,
-    JobObserved,
-    PreparationObserved,
     Switch,
     Take,
     WaitFor,
-    WorldObserved,
 )
+from launcher.values.observation import JobObserved, PreparationObserved, WorldObserved
 from launcher.values.witness import WitnessObserved
 
 

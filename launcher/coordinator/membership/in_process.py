@@ -14,20 +14,18 @@ from launcher.coordinator.membership import preparing
 from launcher.coordinator.membership.facts import available, goal_of, names
 from launcher.coordinator.membership.taking_over import may_form
 from launcher.coordinator.topology import choose
-from launcher.values.observation import (
+from launcher.values.action import (
     Action,
     DiscardWorld,
     FormWorld,
     Heal,
-    JobObserved,
-    PreparationObserved,
     PrepareWorld,
     StopWorld,
     Swap,
     Switch,
     WaitFor,
-    WorldObserved,
 )
+from launcher.values.observation import JobObserved, PreparationObserved, WorldObserved
 
 #: Seconds in which the cause is seen of workers that cannot reach each other.
 CAUSE_SECONDS = 1.0

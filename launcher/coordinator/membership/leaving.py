@@ -2,13 +2,8 @@
 
 from brain.types.world import DesiredWorld
 from launcher.coordinator.membership.facts import goal_of
-from launcher.values.observation import (
-    AgentObserved,
-    JobObserved,
-    Release,
-    WorldObserved,
-    WorldPhase,
-)
+from launcher.values.action import Release
+from launcher.values.observation import AgentObserved, JobObserved, WorldObserved, WorldPhase
 
 
 def notice(observation: JobObserved, world: WorldObserved) -> float | None:

@@ -13,18 +13,15 @@ from brain.types.roles import ranked, roles_in
 from brain.types.world import Cause
 from launcher.coordinator.membership import forming
 from launcher.coordinator.membership.facts import goal_of, size_of, warming_until
-from launcher.values.observation import (
+from launcher.values.action import (
     Action,
     DiscardWorld,
     FormWorld,
-    JobObserved,
-    PreparationObserved,
     PrepareWorld,
     Swap,
     WaitFor,
-    WorldObserved,
-    WorldPhase,
 )
+from launcher.values.observation import JobObserved, PreparationObserved, WorldObserved, WorldPhase
 
 #: Seconds after the last joiner became ready that another one which is here is waited for.
 _GATHER_SECONDS = 1.0

@@ -13,18 +13,17 @@ from launcher.coordinator.membership.facts import (
     warming_until,
 )
 from launcher.coordinator.membership.leaving import release
-from launcher.values.observation import (
+from launcher.values.action import (
     STAY,
     Action,
     DiscardWorld,
     HoldWorld,
-    JobObserved,
     Relabel,
     Swap,
     Unpark,
     WaitFor,
-    WorldObserved,
 )
+from launcher.values.observation import JobObserved, WorldObserved
 
 #: A world that lost a replica and made no step since begins again for the replacement while it is
 #: younger than so many seconds: only that part of its start is lost, where a later change costs a

@@ -14,10 +14,28 @@ from launcher.coordinator.membership import next_epoch
 from launcher.coordinator.world.peers import Peer
 from launcher.coordinator.world.preparation import Preparation
 from launcher.coordinator.world.state import CoordinatorState
-from launcher.values import observation
+from launcher.values.action import (
+    DiscardWorld,
+    End,
+    FormWorld,
+    HoldWorld,
+    Ordinary,
+    ParkWorld,
+    PrepareWorld,
+    Relabel,
+    Release,
+    Revert,
+    StayAsIs,
+    StopWorld,
+    Swap,
+    Take,
+    Unpark,
+    WaitFor,
+)
 from launcher.values.config import WorldDocument, on_loopback
 from launcher.values.console import say
 from launcher.values.diagnosis.first import then
+from launcher.values.observation import HeldWorld, WorldChange, WorldPhase
 from launcher.values.ram_checkpoint import parts
 from launcher.values.workers import ParkRequest as Mode
 
@@ -37,35 +55,35 @@ _UNLOADED = (
 _EVENTS = {ReplicaExit.SUCCEEDED: WorldEvent.FINISHED, ReplicaExit.FAILED: WorldEvent.LOST}
 
 
-async def carry_out(action: observation.Ordinary, it: CoordinatorState) -> None:  # noqa: C901  one case each
+async def carry_out(action: Ordinary, it: CoordinatorState) -> None:  # noqa: C901  one case each
     match action:
-        case observation.StayAsIs() | observation.WaitFor():
+        case StayAsIs() | WaitFor():
             return
-        case observation.ParkWorld():
+        case ParkWorld():
             park(it, Mode.AT_SAVE)
-        case observation.Unpark():
+        case Unpark():
             park(it, Mode.RUN)
-        case observation.HoldWorld(reason=reason):
+        case HoldWorld(reason=reason):
             hold(it, reason)
-        case observation.PrepareWorld(form=formed):
+        case PrepareWorld(form=formed):
             prepare(it, formed)
-        case observation.DiscardWorld(reason=reason):
+        case DiscardWorld(reason=reason):
             discard(it, reason)
-        case observation.Swap(planned=planned):
+        case Swap(planned=planned):
             await swap(it, planned=planned)
-        case observation.StopWorld(cause=cause):
+        case StopWorld(cause=cause):
             stop(it, cause)
-        case observation.Take(replica=replica):
+        case Take(replica=replica):
             it.witness.take(it.witness_seen, replica)
-        case observation.FormWorld():
+        case FormWorld():
             await form(it, action)
-        case observation.Relabel(generation=generation, goal=goal):
+        case Relabel(generation=generation, goal=goal):
             relabel(it, generation, goal)
-        case observation.Release(replicas=replicas):
+        case Release(replicas=replicas):
             release(it, replicas)
-        case observation.Revert(reason=reason):
+        case Revert(reason=reason):
             revert(it, reason)
-        case observation.End():
+        case End():
             await end(it, action)
         case _:
             assert_never(action)
@@ -82,7 +100,7 @@ def park(it: CoordinatorState, mode: Mode) -> None:
         peer.connection.send(messages.Parked(epoch=monitor.document.epoch, mode=mode))
 
 
-def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
+def prepare(it: CoordinatorState, formed: FormWorld) -> None:
     """Let agents start the workers of the next world and hold them, while the present world
     trains.
     """
@@ -118,7 +136,7 @@ def hold(it: CoordinatorState, reason: str) -> None:
     if it.preparation is not None and it.preparation.in_process:
         it.build_after = it.clock() + _BUILD_AGAIN_SECONDS
     discard(it, None)
-    held = observation.HeldWorld(generation=desired.generation, saves=monitor.seen().saves.count)
+    held = HeldWorld(generation=desired.generation, saves=monitor.seen().saves.count)
     it.journal.note(held=held)
     it.journal.tell(WorldEvent.HELD, monitor, generation=desired.generation, detail=reason)
 
@@ -135,7 +153,7 @@ async def swap(it: CoordinatorState, *, planned: bool) -> None:
     except pins.CannotPin as cannot:
         hold(it, str(cannot))
         return
-    monitor.change = observation.WorldChange(
+    monitor.change = WorldChange(
         from_goal=len(monitor.document.members) if planned else monitor.goal,
         from_generation=monitor.generation,
         from_roles=roles_in(monitor.document.members),
@@ -152,7 +170,7 @@ def stop(it: CoordinatorState, cause: Cause | None, *, quietly: bool = False) ->
     successor sees ended workers, and one failure is not counted.
     """
     monitor = it.running
-    monitor.phase, monitor.ended_by = observation.WorldPhase.STOPPING, cause
+    monitor.phase, monitor.ended_by = WorldPhase.STOPPING, cause
     lost = cause in (Cause.FAILURE, Cause.MEMBERSHIP) and not quietly
     grace = it.terms.grace_seconds
     order = messages.Halt(epoch=monitor.document.epoch, grace_seconds=grace, lost=lost)
@@ -170,7 +188,7 @@ def stop(it: CoordinatorState, cause: Cause | None, *, quietly: bool = False) ->
     monitor.untold = cause if lost else None
 
 
-async def form(it: CoordinatorState, formed: observation.FormWorld) -> None:
+async def form(it: CoordinatorState, formed: FormWorld) -> None:
     """Start the workers of the next world; if these are prepared already, let them continue."""
     try:
         await _put_back(it, formed.cause is Cause.REVERT)
@@ -187,7 +205,7 @@ async def form(it: CoordinatorState, formed: observation.FormWorld) -> None:
     it.say(f"world {document.epoch} of {len(formed.members)} replicas, {formed.cause}")
 
 
-def _prepared(it: CoordinatorState, formed: observation.FormWorld) -> WorldDocument | None:
+def _prepared(it: CoordinatorState, formed: FormWorld) -> WorldDocument | None:
     """Return the prepared world if it is exactly ``formed``; else discard the preparation."""
     preparation = it.preparation
     if preparation is None or not preparation.fits(formed):
@@ -215,7 +233,7 @@ async def _put_back(it: CoordinatorState, revert: bool) -> None:
         it.confirm()
 
 
-def document_of(it: CoordinatorState, formed: observation.FormWorld) -> WorldDocument:
+def document_of(it: CoordinatorState, formed: FormWorld) -> WorldDocument:
     """Return the next world, with an epoch that no agent has received yet."""
     terms, ledger = it.terms, it.journal.ledger
     first = it.peers.get(formed.members[0].replica)
@@ -249,7 +267,7 @@ def _near(members: Iterable[Member]) -> bool:
 async def _all_ended(it: CoordinatorState) -> None:
     """End all running workers and wait for their exits, since one may have failed first."""
     monitor = it.monitor
-    if monitor is None or monitor.phase is not observation.WorldPhase.RUNNING or not monitor.still:
+    if monitor is None or monitor.phase is not WorldPhase.RUNNING or not monitor.still:
         return
     order = messages.Halt(epoch=monitor.document.epoch, grace_seconds=it.terms.grace_seconds)
     halt = messages.encoded(order)
@@ -288,7 +306,7 @@ def revert(it: CoordinatorState, reason: str) -> None:
     assert monitor.change is not None
     generation = monitor.change.to_generation
     failed = monitor.seen().failed is not None
-    held = observation.HeldWorld(generation=generation, saves=0)
+    held = HeldWorld(generation=generation, saves=0)
     if monitor.unloaded and not it.journal.ledger.unchecked:
         it.journal.note(unchecked=True)
         say(_UNLOADED % ", ".join(pin.path for pin in monitor.pins))
@@ -297,7 +315,7 @@ def revert(it: CoordinatorState, reason: str) -> None:
     stop(it, Cause.REVERT)
 
 
-async def end(it: CoordinatorState, ended: observation.End) -> None:
+async def end(it: CoordinatorState, ended: End) -> None:
     """End the job; nothing is decided afterwards."""
     event = _EVENTS.get(ended.exit, WorldEvent.STOPPED)
     failed, code = event is WorldEvent.LOST, ended.exit_code

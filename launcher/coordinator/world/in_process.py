@@ -9,23 +9,23 @@ from launcher.coordinator.world import actions
 from launcher.coordinator.world.peers import Peer
 from launcher.coordinator.world.preparation import Preparation
 from launcher.coordinator.world.state import CoordinatorState
-from launcher.values import observation
+from launcher.values.action import Action, FormWorld, Heal, PrepareWorld, Switch
 from launcher.values.config import WorldDocument
 
 
-async def carry_out(action: observation.Action, it: CoordinatorState) -> None:
+async def carry_out(action: Action, it: CoordinatorState) -> None:
     match action:
-        case observation.PrepareWorld(form=formed, in_process=True):
+        case PrepareWorld(form=formed, in_process=True):
             prepare(it, formed)
-        case observation.Switch(form=formed):
+        case Switch(form=formed):
             switch(it, formed)
-        case observation.Heal(form=formed):
+        case Heal(form=formed):
             heal(it, formed)
         case _:
             await actions.carry_out(action, it)
 
 
-def prepare(it: CoordinatorState, formed: observation.FormWorld) -> None:
+def prepare(it: CoordinatorState, formed: FormWorld) -> None:
     """Let members build the next world's process group, start newcomers, and prepare leaving
     workers.
     """
@@ -82,7 +82,7 @@ def post(it: CoordinatorState, peer: Peer, message: messages.Post) -> None:
         _send(it, [peer.replica], message)
 
 
-def switch(it: CoordinatorState, formed: observation.FormWorld) -> None:
+def switch(it: CoordinatorState, formed: FormWorld) -> None:
     """Make the next world the present one; its members change at the agreed step."""
     preparation, before = it.preparation, it.running
     assert preparation is not None
@@ -95,7 +95,7 @@ def switch(it: CoordinatorState, formed: observation.FormWorld) -> None:
     _say(it, formed)
 
 
-def heal(it: CoordinatorState, formed: observation.FormWorld) -> None:
+def heal(it: CoordinatorState, formed: FormWorld) -> None:
     """Let the remaining workers continue immediately; a failure is counted, and may end the job."""
     before = it.running
     actions.discard(it, None)
@@ -129,7 +129,7 @@ def part(it: CoordinatorState, replicas: Iterable[int]) -> None:
             _send(it, [replica], messages.Halt(epoch=epoch, grace_seconds=grace))
 
 
-def _follow(it: CoordinatorState, formed: observation.FormWorld, document: WorldDocument) -> None:
+def _follow(it: CoordinatorState, formed: FormWorld, document: WorldDocument) -> None:
     """Make another world of the same processes the present one."""
     before = it.running
     it.begin(document, formed.goal, past=before.past if before.past.steps else None)
@@ -150,6 +150,6 @@ def _send(it: CoordinatorState, replicas: Iterable[int], message: messages.Messa
             peer.connection.send(content)
 
 
-def _say(it: CoordinatorState, formed: observation.FormWorld) -> None:
+def _say(it: CoordinatorState, formed: FormWorld) -> None:
     epoch, size = it.running.document.epoch, len(formed.members)
     it.say(f"world {epoch} of {size} replicas, {formed.cause}, in process")

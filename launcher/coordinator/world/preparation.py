@@ -2,8 +2,9 @@
 
 from collections.abc import Collection
 
+from launcher.values.action import FormWorld
 from launcher.values.config import WorldDocument
-from launcher.values.observation import FormWorld, PreparationObserved
+from launcher.values.observation import PreparationObserved
 
 
 class Preparation:

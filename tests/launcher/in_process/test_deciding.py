@@ -5,20 +5,18 @@ from typing import Any
 
 from brain.types.world import Cause
 from launcher.coordinator.membership import decide
-from launcher.values.observation import (
+from launcher.values.action import (
     DiscardWorld,
     End,
     FormWorld,
     Heal,
-    JobObserved,
     ParkWorld,
-    PreparationObserved,
     PrepareWorld,
     StopWorld,
     Switch,
     WaitFor,
-    WorldRules,
 )
+from launcher.values.observation import JobObserved, PreparationObserved, WorldRules
 from tests.launcher.observations import agent, agents, members, observation, world
 
 RULES = WorldRules(prepare_seconds=60.0, debounce_seconds=0.0)

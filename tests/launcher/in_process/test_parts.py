@@ -21,7 +21,7 @@ from launcher.data import Sampler
 from launcher.elastic import carrying
 from launcher.elastic.carrying import CarriedState
 from launcher.elastic.store import Over, RendezvousStore
-from launcher.values.observation import FormWorld
+from launcher.values.action import FormWorld
 from launcher.workers.processes.sessions import Sessions
 from tests.launcher.building import a_world, soon
 
