@@ -5,6 +5,7 @@
     kubeflow      PyTorchJobs as Kubeflow's operator reads them, and reasons not to resize them
     jobset        JobSets, whose workers are one elastic indexed Job
     record        the replicas that were asked for, kept in Brain's Secret beside the job
+    job_secrets   the Secret beside each job, with its record and its token
     sources       objects of the cluster, from reflected stores or by requests
     backend       the ``JobBackend``
     worlds        a coordinator's reports, derived from pods

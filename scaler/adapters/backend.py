@@ -10,13 +10,11 @@ This backend was tested only with objects in the form that the other projects us
 projects' controllers.
 """
 
-import base64
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from brain import wire
 from brain.errors import BadInput, NotFound
@@ -28,19 +26,16 @@ from brain.types.world import ReplicaExit
 from brain.views import DesiredJob
 from scaler.adapters import record as records
 from scaler.adapters.foreign import clamped
+from scaler.adapters.job_secrets import JobSecrets
 from scaler.adapters.record import JobRecord, RecordEntry, Suspension
 from scaler.adapters.sources import Sources
 from scaler.adapters.training import ForeignKind, Training
-from scaler.kubernetes.kinds.fields import GROUP
 from scaler.kubernetes.kinds.quantities import resources
-from scaler.kubernetes.pods.identity import MANAGED_BY, MANAGER
 from scaler.kubernetes.pods.sight import ended_by_deletion
-from scaler.kubernetes.runtime.cluster import POD, SECRET, Cluster, Object
+from scaler.kubernetes.runtime.cluster import POD, Cluster, Object
 from scaler.ports import NOTHING, Observed, ReplicaPhase
 
 log = logging.getLogger(__name__)
-
-_UID = f"{GROUP}/job-uid"
 
 
 class ForeignBackend:
@@ -60,8 +55,7 @@ class ForeignBackend:
         self._cluster, self._sources = cluster, sources
         self._kinds = {each.kind: each for each in kinds}
         self._pool = PoolName(pool)
-        #: Content of the Secret beside each job, read once; only this backend writes it.
-        self._secrets: dict[JobId, dict[str, str]] = {}
+        self._secrets = JobSecrets(cluster)
         #: Amounts that plans ask each replica to reserve, if they differ from the template.
         self.amounts: dict[JobId, Resources | None] = {}
         #: The loop and the reporter of worlds look at the same jobs from two threads.
@@ -207,11 +201,11 @@ class ForeignBackend:
         Pods get it where their template asks for it.
         """
         read = self.find(job)
-        return read is not None and "token" in self._secret(read)
+        return read is not None and "token" in self._secrets.read(read)
 
     def put_token(self, job: JobId, secret: str) -> None:
         if (read := self.find(job)) is not None:
-            self._write(read, {"token": secret})
+            self._secrets.write(read, {"token": secret})
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
         """Return None: the environment is in the template, which belongs to its author."""
@@ -219,8 +213,8 @@ class ForeignBackend:
 
     def clear(self, job: JobId) -> None:
         """Remove the token; the record stays with the job."""
-        if (read := self.find(job)) is not None and "token" in self._secret(read):
-            self._write(read, {"token": None})
+        if (read := self.find(job)) is not None and "token" in self._secrets.read(read):
+            self._secrets.write(read, {"token": None})
 
     def suspended_elsewhere(self, job: JobId) -> bool | None:
         """Return the value of ``suspend`` that another program or person wrote; None if Brain has
@@ -343,7 +337,7 @@ class ForeignBackend:
         return whole - self._sources.used()
 
     def _record(self, read: Training) -> JobRecord:
-        text = self._secret(read).get("record")
+        text = self._secrets.read(read).get("record")
         return JobRecord() if text is None else wire.decode(text, JobRecord)
 
     def _known(self, read: Training) -> JobRecord:
@@ -357,61 +351,7 @@ class ForeignBackend:
         return known
 
     def _keep(self, read: Training, known: JobRecord) -> None:
-        self._write(read, {"record": wire.encode(known).decode()})
-
-    def _secret(self, read: Training) -> dict[str, str]:
-        if read.job not in self._secrets:
-            self._secrets[read.job] = self._ask_secret(read)
-        return self._secrets[read.job]
-
-    def _ask_secret(self, read: Training) -> dict[str, str]:
-        try:
-            found = self._cluster.get(SECRET, read.namespace, secret_name(read.name))
-        except NotFound:
-            return {}
-        if (found["metadata"].get("labels") or {}).get(_UID) != read.job:
-            # An earlier job of this name left the Secret, until it is garbage-collected.
-            return {}
-        return {
-            key: base64.b64decode(value).decode()
-            for key, value in (found.get("data") or {}).items()
-        }
-
-    def _write(self, read: Training, values: Mapping[str, str | None]) -> None:
-        """Write values into the Secret beside the job; a None value removes its key."""
-        kept = {k: v for k, v in (self._secret(read) | dict(values)).items() if v is not None}
-        self._cluster.apply(SECRET, secret(read, kept))
-        self._secrets[read.job] = kept
-
-
-def secret_name(job: str) -> str:
-    """Return the name of Brain's Secret for a job."""
-    return f"{job}-brain"
-
-
-def secret(read: Training, values: Mapping[str, str]) -> dict[str, Any]:
-    """Build the Secret in the form in which it is applied. The job owns it, so it is deleted with
-    the job.
-    """
-    return {
-        "metadata": {
-            "name": secret_name(read.name),
-            "namespace": read.namespace,
-            "labels": {MANAGED_BY: MANAGER, _UID: read.job},
-            "ownerReferences": [
-                {
-                    "apiVersion": read.kind.api_version,
-                    "kind": read.kind.kind,
-                    "name": read.name,
-                    "uid": read.job,
-                    "controller": False,
-                    "blockOwnerDeletion": False,
-                }
-            ],
-        },
-        "type": "Opaque",
-        "data": {k: base64.b64encode(v.encode()).decode() for k, v in values.items()},
-    }
+        self._secrets.write(read, {"record": wire.encode(known).decode()})
 
 
 def _owned(pod: Object, owner: str | None) -> bool:
