@@ -15,11 +15,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from brain import wire
 from brain.confinement import confined, job_directory, kept_jobs, veiled
 from brain.types.accelerators import NVIDIA
 from brain.types.grace import leave_seconds
@@ -30,11 +28,12 @@ from brain.types.world import ReplicaEnd, ReplicaExit
 from brain.views import DesiredJob
 from scaler.files import read_json, write_json, write_private
 from scaler.local.directory import ReplicaDirectory, how
+from scaler.local.intent import IntentBuilder, LocalIntent, substitute_intent
 from scaler.local.limits import ControlGroups, ReplicaLimits
 from scaler.local.members import Members, environment_of
 from scaler.local.memory import Memory
 from scaler.local.node import LocalMachine
-from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen, document, processes, reserved
+from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen, document, reserved
 
 log = logging.getLogger(__name__)
 
@@ -46,19 +45,6 @@ AGENT = (sys.executable, "-E", "-P", "-m", "launcher.agent")
 #: takes precedence.
 _BASE = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 _BASE_MORE = ("LC_", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_", "CUDA_", "NVIDIA_", "XDG_")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Intent:
-    """The fields of a ``ReplicaIntent`` that this backend reads; it writes all of them."""
-
-    generation: int
-    written_at: datetime
-    role: str = WORKER
-    resources: Resources = NOTHING
-    #: Devices of this replica, in the form of ``CUDA_VISIBLE_DEVICES``.
-    gpus: tuple[str, ...] = ()
-    directory: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +82,8 @@ class LocalBackend:
         self._members = Members(home)
         self._measure = measure
         self._machine = measure()
-        self._name, self._pool, self._url = NodeName(name), PoolName(pool), url
+        self._name, self._pool = NodeName(name), PoolName(pool)
+        self._intents = IntentBuilder(home=home, node=self._name, url=url)
         self._agent = tuple(agent)
         self._groups = groups or ControlGroups(home)
         self._groups.sweep(time.time())
@@ -149,8 +136,17 @@ class LocalBackend:
         place = self._members.settle(wish.member, wish.job)
         directory = self._directory(wish.job, replica)
         directory.path.parent.mkdir(mode=0o700, exist_ok=True)
-        directory.claim(self._intent(wish, replica, now, place, group))
-        intent = directory.intent(_Intent)
+        content = self._intents.build(
+            wish,
+            replica,
+            now,
+            place,
+            group,
+            machine=self._machine,
+            gpus=self._lend(wish, group, now),
+        )
+        directory.claim(content)
+        intent = directory.intent(LocalIntent)
         if intent is None or directory.launched() or directory.ending():
             return
         hold = _enforced(wish, intent.role)
@@ -173,7 +169,7 @@ class LocalBackend:
     def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
         """Change the amounts of a running replica, and store them in ``limits.json``."""
         directory = self._directory(wish.job, replica)
-        intent, agent = directory.intent(_Intent), directory.agent()
+        intent, agent = directory.intent(LocalIntent), directory.agent()
         if intent is None or agent is None:
             return
         held = self._held(directory, intent)
@@ -258,7 +254,7 @@ class LocalBackend:
             return self._memory.ended[directory.path]
         code = self._memory.reap(directory.path)
         ours = directory.path in self._memory.children
-        intent = directory.intent(_Intent) or _unreadable(directory, ours)
+        intent = directory.intent(LocalIntent) or substitute_intent(directory, ours)
         if intent is None:
             return None
         state = directory.state()
@@ -292,7 +288,7 @@ class LocalBackend:
                 self._memory.ended[directory.path] = seen
         return seen
 
-    def _held(self, directory: ReplicaDirectory, intent: _Intent) -> ReplicaLimits:
+    def _held(self, directory: ReplicaDirectory, intent: LocalIntent) -> ReplicaLimits:
         held = read_json(directory.path / "limits.json", ReplicaLimits)
         name = "-".join(directory.path.parts[-2:])
         return self._groups.made(held or ReplicaLimits(resources=intent.resources), name)
@@ -320,41 +316,14 @@ class LocalBackend:
                     if seen is not None and seen.alive:
                         yield directory, seen
 
-    def _intent(
-        self, wish: DesiredJob, replica: int, now: datetime, place: Path | None, group: str
-    ) -> dict[str, Any]:
-        job, amounts = document(wish), reserved(wish, group)
-        return {
-            "v": wire.VERSION,
-            "job": wish.job,
-            "name": wish.name,
-            "replica": replica,
-            "role": group,
-            "node": self._name,
-            "generation": wish.wish.generation,
-            "command": job.command,
-            "processes": processes(wish, group),
-            "directory": job.directory or str(place / "home" if place else Path.home()),
-            "checkpoint": wire.plain(job.checkpoint),
-            "unit": wish.wish.unit,
-            "minimum": wish.wish.minimum,
-            "restart_limit": wish.wish.restart_limit,
-            "brain_url": self._url,
-            "token_file": str(job_directory(self._home, wish.job) / "token"),
-            "home": str(place / "brain" if place else self._home),
-            "accelerator": self._machine.accelerator if amounts.gpus else "cpu",
-            "resources": wire.plain(amounts),
-            "gpus": self._lend(amounts.gpus, now),
-            "written_at": now,
-        }
-
-    def _lend(self, count: int, now: datetime) -> list[str]:
+    def _lend(self, wish: DesiredJob, group: str, now: datetime) -> list[str]:
         """Return devices that no living replica has."""
+        count = reserved(wish, group).gpus
         if not count:
             return []
         lent: set[str] = set()
         for directory, _ in self._alive(now):
-            intent = directory.intent(_Intent)
+            intent = directory.intent(LocalIntent)
             lent.update(intent.gpus if intent else ())
         return [name for name in self._machine.gpus if name not in lent][:count]
 
@@ -363,7 +332,7 @@ class LocalBackend:
         directory: ReplicaDirectory,
         place: Path | None,
         given: Mapping[str, str],
-        intent: _Intent,
+        intent: LocalIntent,
     ) -> subprocess.Popen[bytes] | None:
         devices = {NVIDIA.visible: ",".join(intent.gpus)} if intent.gpus else {}
         if place is None:
@@ -381,15 +350,3 @@ def _enforced(wish: DesiredJob, role: str = WORKER) -> Resources:
     """
     asked, said = reserved(wish, role), document(wish).allocation.of(role)
     return replace(asked, cpu_millis=0 if asked.cpu_millis == said.cpu_millis else asked.cpu_millis)
-
-
-def _unreadable(directory: ReplicaDirectory, ours: bool) -> _Intent | None:
-    """Return a substitute for a damaged intent while its agent lives, so that the replica counts.
-
-    ``ours``: True if the agent is a child whose exit code has not been collected yet.
-    """
-    state = directory.path / "state.json"
-    if not (directory.runs() or (ours and state.exists())):
-        return None
-    taken_at = datetime.fromtimestamp(state.stat().st_ctime, UTC)
-    return _Intent(generation=0, written_at=taken_at, directory="/")
