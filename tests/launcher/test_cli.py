@@ -13,7 +13,8 @@ import pytest
 
 from brain.errors import BadInput
 from launcher.command.entrypoint import Entrypoint, parse_command
-from launcher.options import launch_config, nodes, processes_of
+from launcher.command.torchrun.devices import processes_of
+from launcher.options import launch_config, nodes
 from launcher.values.config import Std
 
 BRAIN_RUN = [sys.executable, "-m", "launcher.cli"]
