@@ -10,18 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from launcher.values.network_check import (
-    CheckRound,
-    CheckWork,
-    Group,
-    NodeMeasured,
-    Usual,
-    Verdicts,
-    first_round,
-    next_round,
-    remembered,
-    verdicts,
-)
+from launcher.values.network_check.measurements import CheckRound, Group, NodeMeasured, Usual
+from launcher.values.network_check.pairing import first_round, next_round
+from launcher.values.network_check.terms import CheckWork
+from launcher.values.network_check.verdicts import Verdicts, remembered, verdicts
 
 NOISE = 0.05
 RATIO = 1.15

@@ -13,7 +13,7 @@ from launcher.coordinator.world.terms import CoordinatorTerms
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.values.console import say
 from launcher.values.hang.terms import hang_terms
-from launcher.values.network_check import CheckTerms, CheckWork
+from launcher.values.network_check.terms import CheckTerms, CheckWork
 from launcher.values.observation import WorldRules
 
 #: Seconds in which one that coordinates the job already tells whoever listens at its endpoint.

@@ -11,20 +11,10 @@ import msgspec
 from brain.types.world import Member, ReplicaExit
 from launcher import messages
 from launcher.coordinator.world.peers import Peers
-from launcher.values.network_check import (
-    CheckRound,
-    CheckTerms,
-    CheckWork,
-    Group,
-    NodeMeasured,
-    Usual,
-    Verdicts,
-    first_round,
-    next_round,
-    remembered,
-    spared,
-    verdicts,
-)
+from launcher.values.network_check.measurements import CheckRound, Group, NodeMeasured, Usual
+from launcher.values.network_check.pairing import first_round, next_round
+from launcher.values.network_check.terms import CheckTerms, CheckWork
+from launcher.values.network_check.verdicts import Verdicts, remembered, spared, verdicts
 
 #: Seconds that a verdict may come later than the script was given.
 _SLACK_SECONDS = 5.0

@@ -2,7 +2,8 @@
 
 from launcher.messages.message import Message
 from launcher.values.hang.inspection import StackLook
-from launcher.values.network_check import CheckWork, NodeMeasured
+from launcher.values.network_check.measurements import NodeMeasured
+from launcher.values.network_check.terms import CheckWork
 
 
 class Check(Message, tag="Check", frozen=True, kw_only=True):

@@ -18,18 +18,10 @@ from launcher import messages
 from launcher.agent.network_check import script
 from launcher.agent.network_check.measurement import measure
 from launcher.coordinator.network_checks import NetworkChecks
-from launcher.values.network_check import (
-    CheckRound,
-    CheckTerms,
-    NodeMeasured,
-    Usual,
-    Verdicts,
-    first_round,
-    next_round,
-    remembered,
-    spared,
-    verdicts,
-)
+from launcher.values.network_check.measurements import CheckRound, NodeMeasured, Usual
+from launcher.values.network_check.pairing import first_round, next_round
+from launcher.values.network_check.terms import CheckTerms
+from launcher.values.network_check.verdicts import Verdicts, remembered, spared, verdicts
 from launcher.workers.processes.process import free_port
 from tests.launcher.building import a_config, python
 

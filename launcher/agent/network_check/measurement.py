@@ -10,7 +10,7 @@ from pathlib import Path
 
 from launcher.messages import Check, Checked
 from launcher.values.config import LaunchConfig
-from launcher.values.network_check import NodeMeasured
+from launcher.values.network_check.measurements import NodeMeasured
 from launcher.workers.processes import process
 
 _SCRIPT = Path(__file__).parent / "script.py"

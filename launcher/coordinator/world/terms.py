@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from brain.types.grace import GRACE_SECONDS
 from launcher.values.hang.terms import HangTerms
-from launcher.values.network_check import CheckTerms
+from launcher.values.network_check.terms import CheckTerms
 from launcher.values.observation import WorldRules
 
 
