@@ -22,7 +22,7 @@ from launcher.coordinator.witness_file import WitnessFile
 from launcher.coordinator.world import actions, in_process
 from launcher.coordinator.world.heartbeats import Heartbeats
 from launcher.coordinator.world.journal import Journal
-from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.monitor.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer, Peers
 from launcher.coordinator.world.state import CoordinatorState
 from launcher.coordinator.world.terms import CoordinatorTerms

@@ -11,7 +11,7 @@ from brain.types.explanation import Evidence
 from brain.types.world import WorldEvent
 from launcher import messages
 from launcher.coordinator import slow_nodes
-from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.monitor.monitor import WorldMonitor
 from launcher.coordinator.world.state import CoordinatorState
 from launcher.values.diagnosis.first import hung
 from launcher.values.hang import inspection, rules

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from brain.types.resources import NodeName
 from launcher.coordinator.topology import choose
-from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.monitor.monitor import WorldMonitor
 from launcher.coordinator.world.state import CoordinatorState
 from launcher.values.diagnosis import slowness
 from launcher.values.workers import Progress

@@ -10,7 +10,7 @@ import pytest
 from brain.types.roles import RoleSize
 from brain.types.world import Cause, Member
 from launcher.coordinator.membership import decide
-from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.monitor.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Connection, Peer
 from launcher.values.action import (
     FormWorld,

@@ -21,7 +21,7 @@ from launcher.coordinator.continuity import Continuity
 from launcher.coordinator.leadership import EndpointLeadership, LocalLeadership
 from launcher.coordinator.membership import decide, may_form, quorum_at
 from launcher.coordinator.world.heartbeats import Heartbeats
-from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.monitor.monitor import WorldMonitor
 from launcher.coordinator.world.state import CoordinatorState
 from launcher.values.action import (
     FormWorld,

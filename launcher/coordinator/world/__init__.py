@@ -3,7 +3,6 @@
 state         the coordinator's knowledge: messages, observations, files
 terms         terms that the owner set
 monitor       observations of one world
-exits         the ends of its workers, for the diagnosis
 preparation   a world that is made ready while another one trains
 actions       carries out the actions of ``membership``
 in_process    carries out actions that end no process

@@ -93,9 +93,9 @@ def park(it: CoordinatorState, mode: Mode) -> None:
     """Ask all workers to park (to pause between two steps), or to continue."""
     monitor = it.running
     if mode is Mode.RUN:
-        monitor.unpark()
+        monitor.saves.unpark()
     else:
-        monitor.park(it.clock())
+        monitor.saves.park(it.clock())
     for peer in it.members:
         peer.connection.send(messages.Parked(epoch=monitor.document.epoch, mode=mode))
 
@@ -146,7 +146,7 @@ async def swap(it: CoordinatorState, *, planned: bool) -> None:
     monitor, desired = it.running, it.desired
     if it.journal.ledger.unchecked and not planned:
         return stop(it, Cause.MEMBERSHIP, quietly=True)
-    checkpoints = monitor.checkpoints()
+    checkpoints = monitor.saves.checkpoints()
     it.journal.note(folders=tuple(checkpoints) or it.journal.ledger.folders)
     try:
         kept = await asyncio.to_thread(pins.pin_all, checkpoints, job=it.terms.job)

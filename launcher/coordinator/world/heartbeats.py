@@ -8,7 +8,7 @@ from brain.types.world import MemoryCheckpoint, WorldEvent
 from launcher import messages
 from launcher.coordinator.continuity import Continuity
 from launcher.coordinator.membership import may_renew, quorum_at
-from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.monitor.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer
 from launcher.coordinator.world.state import CoordinatorState
 

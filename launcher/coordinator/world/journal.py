@@ -17,7 +17,7 @@ from brain.types.job import JobId
 from brain.types.world import Cause, Member, ReplicaExit, WorldEvent, WorldReport
 from launcher.coordinator.brain import Reports
 from launcher.coordinator.world.ledger import WorldLedger
-from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.monitor.monitor import WorldMonitor
 from launcher.values.config import WorldDocument
 from launcher.values.replica import JobPlace, settle
 

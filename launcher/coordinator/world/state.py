@@ -11,10 +11,10 @@ from brain.types.world import Cause, DesiredWorld, Member, WorldEvent
 from launcher.coordinator import pins
 from launcher.coordinator.topology import choose, layout
 from launcher.coordinator.witness_file import WitnessFile
-from launcher.coordinator.world import exits
 from launcher.coordinator.world.journal import Journal
 from launcher.coordinator.world.ledger import WorldPast
-from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.monitor import exits
+from launcher.coordinator.world.monitor.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer, Peers
 from launcher.coordinator.world.preparation import Preparation
 from launcher.coordinator.world.terms import CoordinatorTerms
@@ -155,7 +155,7 @@ class CoordinatorState:
             return
         self.monitor = monitor = self.watching(document, ledger.goal)
         if ledger.past is not None:
-            monitor.inherit(ledger.past)
+            monitor.saves.inherit(ledger.past)
         if ledger.stepped:
             monitor.first_step()
         self.recovered_at = self.clock()

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 
 from launcher import messages
-from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.monitor.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer
 from launcher.coordinator.world.state import CoordinatorState
 from launcher.values.observation import WorldPhase
@@ -99,7 +99,7 @@ class WitnessOffer:
     def _checkpoints(self, monitor: WorldMonitor) -> list[str]:
         past, declared = self._it.journal.ledger.past, self._it.terms.checkpoint
         before = () if past is None else past.saved
-        return [*([declared] if declared else []), *monitor.saved, *before]
+        return [*([declared] if declared else []), *monitor.saves.paths, *before]
 
     def _tell(self, peer: Peer) -> None:
         seen = self._it.witness.seen

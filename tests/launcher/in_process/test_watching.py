@@ -9,7 +9,7 @@ from launcher import messages
 from launcher.agent.worker_group.in_process import InProcessChanges
 from launcher.coordinator.brain import Reports
 from launcher.coordinator.world.journal import Journal
-from launcher.coordinator.world.monitor import WorldMonitor
+from launcher.coordinator.world.monitor.monitor import WorldMonitor
 from launcher.values.replica import JobPlace
 from tests.launcher.building import a_world
 from tests.launcher.test_coordinator import an_exit

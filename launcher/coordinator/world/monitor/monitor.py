@@ -1,4 +1,4 @@
-"""Observations of one world."""
+"""Observations of one world's workers."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,10 +8,11 @@ from brain.types.diagnosis import Diagnosis
 from brain.types.roles import leading
 from brain.types.world import Cause, Member, MemoryCheckpoint
 from launcher.coordinator.pins import Pin, loads
-from launcher.coordinator.world.exits import Exits
 from launcher.coordinator.world.ledger import WorldPast
+from launcher.coordinator.world.monitor.exits import Exits
+from launcher.coordinator.world.monitor.saves import WorldSaves
 from launcher.values.config import WorldDocument
-from launcher.values.observation import Saves, WorldChange, WorldObserved, WorldParking, WorldPhase
+from launcher.values.observation import WorldChange, WorldObserved, WorldPhase
 from launcher.values.ram_checkpoint import links
 from launcher.values.ram_checkpoint.ages import worth_telling
 from launcher.values.workers import ProbeEvent, Progress, WorkerExit
@@ -81,16 +82,7 @@ class WorldMonitor:
         self._stepping = False
         self._pinned_loaded = False
         self._progress: dict[int, tuple[Progress, float]] = {}
-        self._saved: dict[str, tuple[int, bool]] = {}
-        #: When each checkpoint was completed, whatever the number of its files and writers.
-        self._saved_at: list[float] = []
-        self._saved_step = -1
-        self._savers: set[int] = set()
-        self._parking: float | None = None
-        self._parked: set[int] = set()
-        #: Savers that have not parked.
-        self._unparked: set[int] = set()
-        self._fresh: list[str] = []
+        self.saves = WorldSaves(self._leading)
         #: A worker met another one; ranks that had not when they saved, and had made some steps.
         self._met = False
         self._alone: set[int] = set()
@@ -113,19 +105,14 @@ class WorldMonitor:
         """Replicas of this world's members."""
         return self._members
 
-    @property
-    def saved(self) -> list[str]:
-        """Checkpoints that this world has saved."""
-        return list(self._saved)
-
     def follow(self, before: "WorldMonitor") -> None:
         """Take over the last world's workers and their saved checkpoints."""
         self.in_process, self.elastic = True, set(self._members)
         self._stayed = self._members & before.replicas
         self.parting = {r: e for r, e in before.parting.items() if r not in self._members}
         self.parted = {r: e for r, e in before.parted.items() if r not in self._members}
-        self._saved, self._saved_at = dict(before._saved), list(before._saved_at)
-        self._saved_step, self.loaded = before._saved_step, list(before.loaded)
+        self.saves.follow(before.saves)
+        self.loaded = list(before.loaded)
 
     def ending(self, replica: int) -> set[int | None]:
         """Return the epochs of a replica's workers that still run and are not in this world."""
@@ -175,17 +162,13 @@ class WorldMonitor:
             case "saved" if path:
                 if event.met is False and (event.step or 0) >= _LEAST_STEPS:
                     self._alone.add(event.rank)
-                return self._save(event, path, now) or self.copies
+                return self.saves.save(event, path, now, stepping=self._stepping) or self.copies
             case "loaded" if path and not self._stepping:
                 self.loaded.append(path)
                 self._pinned_loaded |= any(loads(pin, path, event.inode) for pin in self.pins)
             case "parked":
-                self._savers.add(event.rank)
-                self._unparked.discard(event.rank)
-                self._parked.add(event.rank)
-                if path:
-                    self._fresh.append(path)
-                return self._reached()
+                self.saves.parked(event.rank, path)
+                return self.saves.reached(stepping=self._stepping)
             case "stepping" if event.rank == 0:
                 self.first_step()
                 return True
@@ -217,9 +200,8 @@ class WorldMonitor:
         self._done += replica in self._leaders and exit.code == 0 and not exit.stopped
         self._asked_ends |= exit.stopped
         self._lease_ends |= exit.lapsed
-        if exit.stopped and self._parking is not None:
-            self._unparked.discard(exit.rank)
-            self._parked.add(exit.rank)
+        if exit.stopped:
+            self.saves.ended(exit.rank)
         if exit.code == 0 or exit.lapsed or exit.stopped:
             return exit.code != 0 or exit.stopped or self.finished
         self._failed = exit.exit_code if self._failed is None else self._failed
@@ -256,33 +238,10 @@ class WorldMonitor:
         self._dispersed = True
         self.stopped(replica)
 
-    def inherit(self, past: WorldPast) -> None:
-        """Take over the last coordinator's knowledge of this world's saves."""
-        self._saved = {path: (step, False) for path, step in past.saved.items()}
-
     @property
     def still(self) -> set[int]:
         """Members whose workers may run."""
         return set(self._running)
-
-    def park(self, now: float) -> None:
-        """Store that workers were asked to park, that is, to pause between two steps."""
-        self._parking, self._fresh = now, []
-        self._parked.clear()
-        self._unparked = set(self._savers)
-
-    def unpark(self) -> None:
-        """Store that workers were asked to continue."""
-        self._parking = None
-        self._parked.clear()
-
-    def checkpoints(self) -> dict[str, bool]:
-        """Return the checkpoints saved at this safe point, each with True if it was renamed into
-        place.
-        """
-        # A step in an agent's memory needs no second hold: agents keep it for the next world.
-        fresh = (path for path in self._fresh if not path.startswith(links.MEMORY))
-        return {path: self._saved.get(path, (0, False))[1] for path in fresh}
 
     @property
     def past(self) -> WorldPast:
@@ -295,7 +254,7 @@ class WorldMonitor:
         return WorldPast(
             steps=steps,
             last_step_at=max(last, default=None),
-            saved={path: step for path, (step, _) in self._saved.items()},
+            saved=self.saves.steps,
         )
 
     @property
@@ -357,51 +316,22 @@ class WorldMonitor:
             finished=self.finished,
             unloaded=self.unloaded,
             change=self.change,
-            saves=self._saves(),
-            parking=None
-            if self._parking is None
-            else WorldParking(since=self._parking, reached=self._reached()),
+            # A world that loaded a checkpoint is one of a script that saves.
+            saves=self.saves.seen(
+                declared=self._declared or bool(self.loaded),
+                told=any(p.saved_step for p, _ in self._progress.values()),
+            ),
+            parking=self.saves.seen_parking(stepping=self._stepping),
             coordinated=self.coordinated,
             ended_by=self.ended_by,
         )
 
-    def _save(self, event: ProbeEvent, path: str, now: float) -> bool:
-        self._saved[path] = (event.step or 0, bool(event.replaced))
-        self._savers.add(event.rank)
-        fresh = event.step is None or event.step > self._saved_step
-        if fresh:
-            self._saved_at.append(now)
-            self._saved_step = event.step if event.step is not None else self._saved_step
-        if self._parking is None:
-            return fresh
-        self._fresh.append(path)
-        return self._reached()
-
-    def _saves(self) -> Saves:
-        at = self._saved_at
-        known = max(len(at), any(p.saved_step for p, _ in self._progress.values()))
-        interval = at[-1] - at[-2] if len(at) > 1 else None
-        # A world that loaded a checkpoint is one of a script that saves.
-        told = self._declared or bool(self.loaded)
-        return Saves(declared=told, count=known, interval_seconds=interval)
-
     def _scattered(self) -> bool:
         """True if workers ended for reasons outside the script."""
-        late = self._parking is None and self._asked_ends
+        late = not self.saves.parks and self._asked_ends
         return self._dispersed or late or self._lease_ends
 
     def _broken(self) -> frozenset[int]:
         """Return members with a failed or ended worker."""
         ended = {replica for replica, _ in self._exits}
         return frozenset(ended | self.failing | (self._members - self._running))
-
-    def _reached(self) -> bool:
-        """True if each worker that saves has parked, or ended as asked.
-
-        If the script's steps cannot be seen, a save is enough.
-        """
-        if self._parking is None:
-            return False
-        if self._parked:
-            return not self._unparked if self._savers else len(self._parked) >= self._leading
-        return bool(self._fresh) and not self._stepping
