@@ -19,10 +19,9 @@ from launcher.coordinator.membership import decide
 from launcher.coordinator.network_checks import NetworkChecks
 from launcher.coordinator.shards import ShardServer
 from launcher.coordinator.witness_file import WitnessFile
-from launcher.coordinator.world import actions, in_process
+from launcher.coordinator.world import actions, in_process, member_messages
 from launcher.coordinator.world.heartbeats import Heartbeats
 from launcher.coordinator.world.journal import Journal
-from launcher.coordinator.world.monitor.monitor import WorldMonitor
 from launcher.coordinator.world.peers import Peer, Peers
 from launcher.coordinator.world.state import CoordinatorState
 from launcher.coordinator.world.terms import CoordinatorTerms
@@ -30,7 +29,6 @@ from launcher.coordinator.world.witness import WitnessOffer
 from launcher.messages import Connection
 from launcher.values.action import End, FormWorld, StayAsIs, WaitFor
 from launcher.values.config import WorldDocument
-from launcher.values.observation import WorldPhase
 from launcher.values.replica import JobPlace
 
 #: Seconds between looks for proof about members that have not come back.
@@ -169,24 +167,8 @@ class Coordinator:
         if peer.hello.world_epoch > self._epoch:
             self._it.behind[peer.replica] = peer.hello.world_epoch
         else:
-            self._compare(peer)
+            member_messages.compare(self._it, peer)
             self._witnessing.came(peer)
-
-    def _compare(self, peer: Peer) -> None:
-        hello, monitor = peer.hello, self._it.monitor
-        if monitor is not None and hello.epoch == monitor.document.epoch:
-            monitor.started(hello.replica)
-            if hello.elastic:
-                in_process.known(self._it, hello.replica)
-            for exit in hello.exits:
-                monitor.exited(hello.replica, exit, self._it.clock())
-            monitor.again(hello.replica)
-            if monitor.phase is WorldPhase.RUNNING:
-                return
-        elif monitor is not None and hello.replica in monitor.still:
-            monitor.without(hello.replica)
-        if hello.epoch:
-            peer.connection.send(messages.Halt(epoch=hello.epoch, grace_seconds=0))
 
     def heard(self, peer: Peer, message: messages.Message) -> None:  # noqa: C901  one case each
         """Handle an agent's message, and decide again if the message may change a decision."""
@@ -206,7 +188,8 @@ class Coordinator:
                 peer.ready = True
                 self._stir(peer)
             case messages.Prepared():
-                self._answered(peer.replica, message)
+                if member_messages.prepared(self._it, peer.replica, message):
+                    self._changed.set()
             case messages.Checked():
                 self._checking.heard(peer.replica, message)
             case messages.Witnessed():
@@ -226,7 +209,7 @@ class Coordinator:
                 self._unusable = self._unusable or reason
                 self._changed.set()
             case _:
-                if self._it.monitor is not None and self._noted(self._it.monitor, peer, message):
+                if member_messages.note(self._it, self._heartbeats, peer, message):
                     self._changed.set()
 
     def left(self, peer: Peer, proved: bool) -> None:
@@ -257,7 +240,7 @@ class Coordinator:
         if self._it.learn(world):
             for peer in self._peers:
                 if peer.replica not in self._it.behind:
-                    self._compare(peer)
+                    member_messages.compare(self._it, peer)
         self._changed.set()
 
     def _turned(self, peer: Peer) -> None:
@@ -282,46 +265,6 @@ class Coordinator:
         if peer.ready:
             self._it.stirred_at = self._it.clock()
         self._changed.set()
-
-    def _noted(self, monitor: WorldMonitor, peer: Peer, message: messages.Message) -> bool:
-        """Note a message about the present world; a message about another world is outdated."""
-        epoch, replica, fallen = monitor.document.epoch, peer.replica, self._it.fallen
-        match message:
-            case messages.Started(epoch=at) if at == epoch:
-                return monitor.started(replica)
-            case messages.Elastic(epoch=at) if at == epoch:
-                in_process.known(self._it, replica)
-                return True
-            case messages.Torn(epoch=at, reason=reason, unbuilt=unbuilt) if at == epoch:
-                self._it.say(f"replica {replica} cannot reach its peers: {reason}")
-                monitor.torn(reason, unbuilt=unbuilt, now=self._it.clock())
-                return True
-            case messages.Failing(epoch=at) if at == epoch:
-                monitor.fails(replica)
-                return True
-            case messages.Exited(epoch=at, exit=exit) if fallen and at == fallen.document.epoch:
-                return fallen.exited(replica, exit, self._it.clock())
-            case messages.Exited(epoch=at, exit=exit, port_taken=taken) if at == epoch:
-                monitor.port_taken |= taken and self._it.terms.master_port is None
-                return monitor.exited(replica, exit, self._it.clock())
-            case messages.Said(event=event) if event.epoch == epoch:
-                return monitor.heard(event, self._it.clock())
-            case messages.Stopped(epoch=at) if at == epoch:
-                peer.port, peer.held = message.port, message.held
-                monitor.went(message.progress, self._heartbeats.offset(peer, message.now_ns))
-                return monitor.stopped(replica)
-        return False
-
-    def _answered(self, replica: int, answer: messages.Prepared) -> None:
-        preparation = self._it.preparation
-        if preparation is None or preparation.document.epoch != answer.epoch:
-            return
-        preparation.answered(replica)
-        in_process.answered(self._it, preparation)
-        if not answer.ok and preparation.failed is None:
-            actions.discard(self._it, f"replica {replica}: {answer.reason}")
-        if preparation.settled:
-            self._changed.set()
 
     def _desired(self, desired: DesiredWorld) -> None:
         self._it.desire(desired)
