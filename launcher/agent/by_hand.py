@@ -110,8 +110,8 @@ async def _by_hand(config: LaunchConfig, scratch: Path) -> int:
             hand_on_error(membership.exits, os.environ)
         except OSError as cannot:
             say(f"TORCHELASTIC_ERROR_FILE cannot be written, so it lacks the error: {cannot}")
-    if ended.exit is ReplicaExit.LEFT and membership.leaving is not None:
-        return 128 + membership.leaving
+    if ended.exit is ReplicaExit.LEFT and membership.departure.leaving is not None:
+        return 128 + membership.departure.leaving
     return ended.status
 
 

@@ -14,6 +14,8 @@ from brain.errors import BadInput
 from brain.types.resources import NodeName
 from brain.types.world import ReplicaEnd, ReplicaExit
 from launcher import messages
+from launcher.agent.coordinator_connection import CoordinatorConnection
+from launcher.agent.departure import Departure, gone
 from launcher.agent.leading import CoordinatorRole
 from launcher.agent.listener import AgentListener
 from launcher.agent.network_check.measurement import measure
@@ -24,7 +26,6 @@ from launcher.coordinator.coordinator import Coordinator
 from launcher.coordinator.leadership import Leadership
 from launcher.coordinator.witness_file import WitnessFile
 from launcher.messages import Connection
-from launcher.messages.running import lasts
 from launcher.ram_checkpoint.agent import RamCheckpoint
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.values.workers import ParkRequest, WorkerExit
@@ -66,22 +67,21 @@ class AgentMembership:
         #: How long to look for a first coordinator, and how long one may say nothing before it is
         #: taken to hang.
         self._join_seconds, self._lease_seconds = join_seconds, lease_seconds
+        self._following = CoordinatorConnection(lease_seconds)
         self._ram_checkpoint = RamCheckpoint(token_sha256)
         self._worker_group = worker_group(
-            config, host, memory=self._ram_checkpoint, tell=self._tell, phase=self._enter, say=say
+            config,
+            host,
+            memory=self._ram_checkpoint,
+            tell=self._following.send,
+            phase=self._enter,
+            say=say,
         )
         self.continuity = continuity or Continuity(None, pause_seconds=math.inf, say=say)
-        self._connection: Connection | None = None
+        self.departure = Departure(self.continuity, say)
         self.witness = WitnessFile()
-        #: Time at which the coordinator was last heard, and its own clock then.
-        self._heard_at = self._answered_at = 0.0
-        #: Time at which a coordinator with the quorum of its world was last heard; 0 if never.
-        self._followed_at = 0.0
         #: Epoch of the latest world when a coordinator let it in; None if none has.
         self.welcomed_epoch: int | None = None
-        #: The signal that asked to end; asked twice, it hurries.
-        self.leaving: signal.Signals | None = None
-        self._hurry = asyncio.Event()
         #: Set once it can name the coordinator.
         self._begun = asyncio.Event()
         #: Answers at its address, and at others where agents look for the coordinator.
@@ -126,13 +126,12 @@ class AgentMembership:
         tasks = [asyncio.create_task(work) for work in works]
         serving = asyncio.create_task(self._serve())
         try:
-            ended = await self._until_ended(serving, tasks)
+            ended = await self.departure.until_ended(serving, tasks, self._worker_group.kill)
             # Asked twice, too: what renews the leases goes on until then.
             await self._worker_group.end()
-            connection = self._connection
+            connection = self._following.connection
             serving.cancel()
-            hurry = self._hurry.is_set() or self.continuity.denied.is_set()
-            await self._ram_checkpoint.drain(hurry=hurry)
+            await self._ram_checkpoint.drain(hurry=self.departure.hurries)
             if connection is not None:
                 await connection.close()
             await self._leading.let_go()
@@ -141,8 +140,7 @@ class AgentMembership:
             for task in (serving, *tasks):
                 task.cancel()
             self.listener.close()
-            if self._connection is not None:
-                await self._connection.close()
+            await self._following.close()
             await self._worker_group.close()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -179,33 +177,6 @@ class AgentMembership:
 
     # --- the coordinator -------------------------------------------------------------------
 
-    async def _until_ended(
-        self, serving: "asyncio.Task[ReplicaEnd]", background: "list[asyncio.Task[None]]"
-    ) -> ReplicaEnd:
-        """Wait for the job's end, a second signal, or word that others run in this agent's place;
-        a crash of a background task is raised.
-        """
-        hurry = asyncio.ensure_future(self._hurry.wait())
-        denied = asyncio.ensure_future(self.continuity.denied.wait())
-        ends = (serving, hurry, denied)
-        try:
-            await asyncio.wait([*ends, *background], return_when=asyncio.FIRST_COMPLETED)
-            for task in background:
-                if task.done():
-                    task.result()
-            if denied.done():
-                self.say(
-                    f"{self.continuity.detail}; this agent ends its workers without another save"
-                )
-                await self._worker_group.kill()
-                return self._gone(self.continuity.detail)
-            if serving.done():
-                return serving.result()
-            return self._gone("a second signal asked the agent to end")
-        finally:
-            hurry.cancel()
-            denied.cancel()
-
     async def _serve(self) -> ReplicaEnd:
         while True:
             connection = await self._seek()
@@ -213,10 +184,7 @@ class AgentMembership:
                 return connection
             self._connected(connection)
             try:
-                while (message := await connection.receive(messages.Message)) is not None:
-                    self._heard_at = time.monotonic()
-                    if lasts(message):
-                        self._followed_at = self._heard_at
+                while (message := await self._following.receive(connection)) is not None:
                     if isinstance(message, messages.Bye):
                         self._worker_group.let_go()
                         return ReplicaEnd(
@@ -227,14 +195,14 @@ class AgentMembership:
                         )
                     self._hear(message)
             finally:
-                self._connection, self._search.following = None, ""
+                self._following.connection, self._search.following = None, ""
                 self._worker_group.hold_on(False)
                 self._worker_group.order(messages.Discard(epoch=0))
                 connection.shut()  # else it stays open until it is collected
             self.say("the coordinator is gone")
 
     def _connected(self, connection: Connection) -> None:
-        self._connection, self._heard_at, self._answered_at = connection, time.monotonic(), 0.0
+        self._following.begin(connection)
         if self._leading.coordinator is None:
             self.say(
                 f"waiting: no place yet in the world whose coordinator is {self._search.following}"
@@ -243,7 +211,7 @@ class AgentMembership:
         if self._worker_group.ready:  # it may have become so between hello and welcome
             connection.send(messages.Ready())
         self._worker_group.tell_again()
-        if self.leaving is not None:
+        if self.departure.leaving is not None:
             connection.send(messages.Leave())
 
     async def _seek(self) -> Connection | ReplicaEnd:
@@ -263,8 +231,8 @@ class AgentMembership:
                 )
                 return ReplicaEnd(exit=ReplicaExit.FAILED, exit_code=1, detail=late)
             self._leading.stand_down()
-            if self.leaving is not None and self._leading.coordinator is None:
-                return self._gone("the agent was told to end before any agent coordinated the job")
+            if self.departure.leaving is not None and self._leading.coordinator is None:
+                return gone("the agent was told to end before any agent coordinated the job")
             found = await self._search.look(own=self._leading.coordinator is not None)
             if found is False and self._leading.begin():
                 continue
@@ -322,7 +290,7 @@ class AgentMembership:
             generation=self._generation,
             last_epoch=worker_group.heard_epoch,
             world_epoch=0 if worker_group.last is None else worker_group.last.epoch,
-            unheard_seconds=time.monotonic() - self._followed_at if self._followed_at else 0.0,
+            unheard_seconds=self._following.unheard_seconds,
             program=self.config.entrypoint.name,
             epoch=worker_group.epoch,
             exits=worker_group.running_exits,
@@ -352,7 +320,7 @@ class AgentMembership:
                 self._checks.add(task)
                 task.add_done_callback(self._checks.discard)
             case messages.Lease(epoch=epoch, at=at):
-                self._answered_at = at
+                self._following.answered_at = at
                 self._worker_group.take_batch(message.batch)
                 self._worker_group.hold_on(message.asking)
                 if message.seconds:
@@ -363,11 +331,11 @@ class AgentMembership:
 
     async def _find_out(self, message: messages.Check | messages.Look | messages.Witness) -> None:
         if isinstance(message, messages.Check):
-            self._tell(await measure(self.config, message))
+            self._following.send(await measure(self.config, message))
         elif isinstance(message, messages.Look):
-            self._tell(await self._worker_group.look(message))
+            self._following.send(await self._worker_group.look(message))
         else:
-            self._tell(await self.witness.look(message))
+            self._following.send(await self.witness.look(message))
 
     def _enter(self, phase: str) -> None:
         self._status(self.address, phase)
@@ -375,27 +343,16 @@ class AgentMembership:
     async def _beat(self) -> None:
         while True:
             self._worker_group.beat()
-            self._worker_group.tell_progress(heard=self._answered_at)
-            due = time.monotonic() + messages.HEARTBEAT_SECONDS
-            if self._connection is not None:
-                due = min(due, self._heard_at + self._lease_seconds)
-            await asyncio.sleep(due - time.monotonic())
-            now = time.monotonic()
-            if now - due > messages.HEARTBEAT_SECONDS:
-                self._heard_at = now  # it is us who were stopped: hear first what was said
-            elif self._connection is not None and now - self._heard_at >= self._lease_seconds:
-                self._turn_away(self._connection)
+            self._worker_group.tell_progress(heard=self._following.answered_at)
+            if (silent := await self._following.until_next_beat()) is not None:
+                self._turn_away(silent)
 
     def _turn_away(self, connection: Connection) -> None:
         """Tell a silent coordinator that this agent leaves it; a bare close would prove it dead."""
         self.say(f"the coordinator at {self._search.following} is silent")
-        self._search.turned_away(self._heard_at)
+        self._search.turned_away(self._following.heard_at)
         connection.send(messages.Turned())
         connection.shut()
-
-    def _tell(self, message: messages.Message) -> None:
-        if self._connection is not None:
-            self._connection.send(message)
 
     # --- signals ---------------------------------------------------------------------------
 
@@ -409,10 +366,9 @@ class AgentMembership:
         """Announce that this agent leaves, and leave at a safe point; a second call ends the agent
         immediately.
         """
-        if self.leaving is not None:
-            self._hurry.set()
-        self.leaving = self._worker_group.signum = signum
-        self._tell(messages.Leave())
+        self.departure.ask(signum)
+        self._worker_group.signum = signum
+        self._following.send(messages.Leave())
 
     def handles(self, signum: signal.Signals) -> bool:
         """True if a worker handles the signal, or has ended, perhaps because of it."""
@@ -426,7 +382,4 @@ class AgentMembership:
     def give_up(self, reason: str) -> None:
         """End the job for all agents, because workers cannot run on this machine."""
         epoch = 0 if self.last is None else self.last.epoch
-        self._tell(messages.Unusable(epoch=epoch, reason=reason))
-
-    def _gone(self, why: str) -> ReplicaEnd:
-        return ReplicaEnd(exit=ReplicaExit.LEFT, exit_code=0, detail=why)
+        self._following.send(messages.Unusable(epoch=epoch, reason=reason))

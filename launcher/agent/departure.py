@@ -1,0 +1,64 @@
+"""The ends of an agent that come before the end of its job."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+
+from brain.types.world import ReplicaEnd, ReplicaExit
+from launcher.coordinator.continuity import Continuity
+
+
+class Departure:
+    """An agent's wish to end: after a signal, or because others run in its place."""
+
+    def __init__(self, continuity: Continuity, say: Callable[[str], None]) -> None:
+        self._continuity, self._say = continuity, say
+        #: The signal that asked to end; asked twice, the agent hurries.
+        self.leaving: signal.Signals | None = None
+        self._hurry = asyncio.Event()
+
+    @property
+    def hurries(self) -> bool:
+        """True if the agent ends immediately, and not at a safe point."""
+        return self._hurry.is_set() or self._continuity.denied.is_set()
+
+    def ask(self, signum: signal.Signals) -> None:
+        """Store that a signal asked the agent to end; after a second one the agent hurries."""
+        if self.leaving is not None:
+            self._hurry.set()
+        self.leaving = signum
+
+    async def until_ended(
+        self,
+        serving: "asyncio.Task[ReplicaEnd]",
+        background: "list[asyncio.Task[None]]",
+        kill: Callable[[], Awaitable[None]],
+    ) -> ReplicaEnd:
+        """Wait for the job's end, a second signal, or word that others run in this agent's place,
+        for which ``kill`` ends the workers; a crash of a background task is raised.
+        """
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        denied = asyncio.ensure_future(self._continuity.denied.wait())
+        ends = (serving, hurry, denied)
+        try:
+            await asyncio.wait([*ends, *background], return_when=asyncio.FIRST_COMPLETED)
+            for task in background:
+                if task.done():
+                    task.result()
+            if denied.done():
+                self._say(
+                    f"{self._continuity.detail}; this agent ends its workers without another save"
+                )
+                await kill()
+                return gone(self._continuity.detail)
+            if serving.done():
+                return serving.result()
+            return gone("a second signal asked the agent to end")
+        finally:
+            hurry.cancel()
+            denied.cancel()
+
+
+def gone(why: str) -> ReplicaEnd:
+    """Return the end of a replica whose agent left its job."""
+    return ReplicaEnd(exit=ReplicaExit.LEFT, exit_code=0, detail=why)
