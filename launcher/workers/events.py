@@ -7,16 +7,12 @@ reported as they happen.
 import functools
 import json
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.values.console import write
 from launcher.values.workers import WorkerExit
-
-
-def tell(event: dict[str, Any]) -> None:
-    """Write one line to standard error in one piece."""
-    write(json.dumps(event) + "\n")
 
 
 @functools.cache
@@ -28,21 +24,28 @@ def hostname() -> str:
     return socket.getfqdn()
 
 
-def started(
-    config: LaunchConfig, world: WorldDocument, group_rank: int, local_rank: int, pid: int
-) -> dict[str, Any]:
-    """Return the event of a worker that was started."""
-    worker = _worker(world, group_rank, local_rank, pid, None)
-    return _event(config, world, group_rank, "START", worker)
+def tell_started(
+    config: LaunchConfig, world: WorldDocument, group_rank: int, pids: Sequence[int]
+) -> None:
+    """Write the event of each worker that was started; ``pids`` are in order of local rank."""
+    for local_rank, pid in enumerate(pids):
+        worker = _worker(world, group_rank, local_rank, pid, None)
+        _tell(_event(config, world, group_rank, "START", worker))
 
 
-def ended(
+def tell_ended(
     config: LaunchConfig, world: WorldDocument, group_rank: int, exit: WorkerExit
-) -> dict[str, Any]:
+) -> None:
+    """Write the event of a worker that ended."""
     state = "TERMINATED" if exit.stopped else "FAILED" if exit.code else "SUCCEEDED"
     worker = _worker(world, group_rank, exit.local_rank, exit.pid, exit.code)
     raw = exit.error.decode(errors="replace") or None if state == "FAILED" else None
-    return _event(config, world, group_rank, state, worker, raw_error=raw)
+    _tell(_event(config, world, group_rank, state, worker, raw_error=raw))
+
+
+def _tell(event: dict[str, Any]) -> None:
+    """Write one line to standard error in one piece."""
+    write(json.dumps(event) + "\n")
 
 
 def _worker(

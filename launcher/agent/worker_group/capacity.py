@@ -18,6 +18,13 @@ def enough(available_bytes: int, workers_bytes: int) -> bool:
     return available_bytes >= workers_bytes + _MARGIN_BYTES
 
 
+def shortage(pids: Iterable[int]) -> str:
+    """Return why a second set of workers cannot wait while ``pids`` train; empty if it can."""
+    if enough(available_bytes(), held_bytes(pids)):
+        return ""
+    return "the machine has too little memory for new workers in addition to those that train"
+
+
 def available_bytes() -> int:
     """Return the smaller of the machine's free memory and this control group's free memory, in
     bytes.

@@ -15,6 +15,7 @@ from brain.types.batch import BatchWish
 from launcher import messages
 from launcher.agent.worker_group import capacity
 from launcher.agent.worker_group.in_process import FAILING_SECONDS, InProcessChanges, rank_in
+from launcher.agent.worker_group.prepared import PreparedWorkers
 from launcher.agent.worker_group.reports import WorkerReports, grace_told
 from launcher.agent.worker_group.standstill import Standstill
 from launcher.data.shard_socket import ShardSocket
@@ -63,7 +64,7 @@ class WorkerGroup:
         self._reports = WorkerReports(tell, memory=memory, host=host)
         self._fork_server: ForkServer | None = None
         self._workers: Workers | None = None
-        self._next: Workers | None = None
+        self._prepared = PreparedWorkers(tell, self._reports)
         #: The workers that run are being ended: their control files go any moment.
         self._stopping = False
         self._standstill = Standstill()
@@ -147,7 +148,7 @@ class WorkerGroup:
     def take_batch(self, desired: BatchWish | None) -> None:
         """Send the desired batch size to the script if it requests one; nothing restarts."""
         self._batch_file.desired = desired
-        workers = self._workers or self._next
+        workers = self._workers or self._prepared.workers
         if workers is not None:
             self._batch_file.tell(workers.world.processes)
 
@@ -168,8 +169,7 @@ class WorkerGroup:
         """Extend the lease of prepared workers, and end running workers that have been stopped for
         too long.
         """
-        if self._next is not None and (seconds := self._next.world.lease_seconds):
-            self._next.extend_lease(time.monotonic_ns() + int(seconds * 1e9))
+        self._prepared.extend_lease()
         if self._workers is not None and not self._stopping:
             self._standstill.end_stopped(self._workers)
 
@@ -195,8 +195,7 @@ class WorkerGroup:
                 case messages.Prepare(world=world):
                     await self._prepare(world)
                 case messages.Discard(epoch=epoch):
-                    if self._next is not None and epoch in (0, self._next.world.epoch):
-                        await self._discard()
+                    await self._prepared.discard(epoch)
                     self.in_process_changes.unbuild(self._workers, epoch)
                 case messages.Halt(epoch=epoch, grace_seconds=grace, lost=lost):
                     if epoch == self.epoch:
@@ -216,13 +215,13 @@ class WorkerGroup:
         """End all workers immediately, before they can save, because other workers may run in their
         place.
         """
-        await self._discard()
+        await self._prepared.discard()
         if self._workers is not None:
             self._workers.end_held()
             await self._stop(0)
 
     async def end(self) -> None:
-        await self._discard()
+        await self._prepared.discard()
         if self._workers is not None:
             await self._stop(self.config.grace_seconds)
 
@@ -240,28 +239,14 @@ class WorkerGroup:
         self._memory.began(world, memory)
         self._batch_file.tell(world.processes)
         try:
-            self._workers = await self._released(world) or await self._started(world)
+            self._workers = await self._prepared.release(world) or await self._started(world)
         except BadInput as unusable:
             self._tell(messages.Unusable(epoch=world.epoch, reason=str(unusable)))
             return
         self._tell(messages.Started(epoch=world.epoch))
         self._phase("running")
         if self.config.events:
-            rank = self._own_rank(world)
-            for local_rank, pid in enumerate(self._workers.pids):
-                events.tell(events.started(self.config, world, rank, local_rank, pid))
-
-    async def _released(self, world: WorldDocument) -> Workers | None:
-        """Release the workers at the gate if they were started for exactly this world."""
-        waiting = self._next
-        if waiting is None or waiting.world != world or not waiting.gated:
-            await self._discard()
-            return None
-        self._next = None
-        if world.lease_seconds:
-            waiting.extend_lease(time.monotonic_ns() + int(world.lease_seconds * 1e9))
-        waiting.release()
-        return waiting
+            events.tell_started(self.config, world, self._own_rank(world), self._workers.pids)
 
     async def _started(self, world: WorldDocument, *, joining: bool = False) -> Workers:
         return await Workers.start(
@@ -295,67 +280,49 @@ class WorkerGroup:
     # --- the world that may come -----------------------------------------------------------
 
     async def _prepare(self, world: WorldDocument) -> None:
-        await self._discard()
+        await self._prepared.discard()
         self.heard_epoch = max(self.heard_epoch, world.epoch)
         pids = () if self._workers is None else self._workers.pids
-        if not capacity.enough(capacity.available_bytes(), capacity.held_bytes(pids)):
-            short = (
-                "the machine has too little memory for new workers in addition to those that train"
-            )
+        if short := capacity.shortage(pids):
             return self._reports.refused(world.epoch, short)
-        try:
-            self._next = await Workers.prepare(
-                self.config,
-                world,
-                self._own_rank(world),
-                fork_server=self._fork_server,
-                on_event=self._announced,
-                on_exit=lambda exit: self._exited(self._epoch_now(world), exit),
-                shard_socket=self.shard_socket,
-                on_session=self._session,
-            )
-        except (BadInput, OSError) as cannot:  # a full disk, too: the world that trains goes on
-            return self._reports.refused(world.epoch, str(cannot))
-        self._look_at_gate()
-
-    async def _discard(self) -> None:
-        waiting, self._next = self._next, None
-        if waiting is not None:
-            await waiting.stop(0)
-
-    def _look_at_gate(self) -> None:
-        if self._next is not None and self._next.gated:
-            self._tell(messages.Prepared(epoch=self._next.world.epoch, ok=True))
+        preparing = Workers.prepare(
+            self.config,
+            world,
+            self._own_rank(world),
+            fork_server=self._fork_server,
+            on_event=self._announced,
+            on_exit=lambda exit: self._exited(self._epoch_now(world), exit),
+            shard_socket=self.shard_socket,
+            on_session=self._session,
+        )
+        await self._prepared.start(world.epoch, preparing)
+        self._prepared.report_gated()
 
     # --- worlds that end no process --------------------------------------------------------
 
     async def _build(self, world: WorldDocument) -> None:
         """Build the next world beside the training; without workers here, start them into it."""
-        await self._discard()
+        await self._prepared.discard()
         self.heard_epoch = max(self.heard_epoch, world.epoch)
         self.in_process_changes.coming = world
         if self._workers is not None:
             self.in_process_changes.begin(self._workers, world, now=False)
             return
         self._batch_file.tell(world.processes)  # the script may read it before it joins
-        try:
-            self._next = await self._started(world, joining=True)
-        except (BadInput, OSError) as cannot:
-            self._reports.refused(world.epoch, str(cannot))
+        await self._prepared.start(world.epoch, self._started(world, joining=True))
 
     async def _go_over(self, world: WorldDocument, memory: StepPart | None) -> None:
         """Change to the next world: to the one built beside training, else to a new one."""
         coming, self.in_process_changes.coming = self.in_process_changes.coming, None
         built = coming == world
-        if self._next is not None and built:
-            self._workers, self._next = self._next, None
+        if built and (newcomers := self._prepared.take()) is not None:
+            self._workers = newcomers
             self._memory.began(world, memory)
-        elif self._next is not None:
-            await self._discard()
+        await self._prepared.discard()
         workers = self._workers
         if workers is None or workers.sessions is None:
             self._tell(
-                messages.Torn(epoch=world.epoch, reason=("all workers have ended"), unbuilt=True)
+                messages.Torn(epoch=world.epoch, reason="all workers have ended", unbuilt=True)
             )
             return
         group_rank = rank_in(world, self.config.replica)
@@ -379,7 +346,7 @@ class WorkerGroup:
 
     def asked(self, asked: messages.Appoint | messages.Agree | messages.Post) -> None:
         """Forward to the workers the coordinator's message about a world that is being built."""
-        self.in_process_changes.asked(asked, self._workers, self._next)
+        self.in_process_changes.asked(asked, self._workers, self._prepared.workers)
 
     def _session(self, workers: Workers, what: str, message: SessionMessage) -> None:
         if what == "moved" and message["epoch"] == self.epoch:
@@ -392,7 +359,8 @@ class WorkerGroup:
 
     def _epoch_now(self, world: WorldDocument) -> int:
         """Return the epoch of workers started for ``world``, which may have changed since."""
-        return world.epoch if self._next is not None else max(world.epoch, self.epoch)
+        waits = self._prepared.workers is not None
+        return world.epoch if waits else max(world.epoch, self.epoch)
 
     # --- what workers say ------------------------------------------------------------------
 
@@ -400,16 +368,13 @@ class WorkerGroup:
         if event.event == "memory":
             self._memory.asked(event.path)
             return
-        if self._next is not None and event.epoch == self._next.world.epoch:
-            if event.event == "gated":
-                self._look_at_gate()
-            return
-        self._reports.announced(event, self.epoch, self.progress)
+        if not self._prepared.heard(event):
+            self._reports.announced(event, self.epoch, self.progress)
 
     def _exited(self, epoch: int, exit: WorkerExit) -> None:
         if self.last is not None and epoch == self.last.epoch:
             if self.config.events:
-                events.tell(events.ended(self.config, self.last, self._own_rank(self.last), exit))
+                events.tell_ended(self.config, self.last, self._own_rank(self.last), exit)
             self._reports.exited(self.last, exit, self.progress)
         elif not exit.stopped:
             self._reports.refused(
