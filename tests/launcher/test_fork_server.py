@@ -752,8 +752,8 @@ def test_a_damaged_memory_is_none(content: str, tmp_path: Path) -> None:
         config = a_script(tmp_path, "print('here')")
         (tmp_path / "cache" / "elastic-brain").mkdir(parents=True)
         fork_server = await ForkServer.open(config, lambda text: None)
-        fork_server._memory._script.write_text(content)
-        fork_server._memory._libraries.write_text(content)
+        fork_server._imports.memory._script.write_text(content)
+        fork_server._imports.memory._libraries.write_text(content)
         await fork_server.close()
         assert await run_to_end(config) == [0]
 

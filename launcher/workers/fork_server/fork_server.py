@@ -5,7 +5,6 @@ caller starts workers as new interpreters, which is slower. The reason is printe
 """
 
 import asyncio
-import hashlib
 import itertools
 import os
 import time
@@ -14,19 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 from brain.errors import Unavailable
-from launcher.command.torchrun import description
 from launcher.values import console
 from launcher.values.config import LaunchConfig
 from launcher.values.workers import ProbeEvent
 from launcher.workers.fork_server import command as commands
 from launcher.workers.fork_server import learned, start
 from launcher.workers.fork_server.channel import Channel, Child, Lacks, Readiness
-from launcher.workers.fork_server.learned import Learned
 from launcher.workers.fork_server.parked import ParkedWorkers
+from launcher.workers.fork_server.script_imports import ScriptImports
 from launcher.workers.processes import process
 
-#: What a torch script imports in the end; the last one lazily, as it makes its first optimizer.
-TORCH = ("torch", "torch.distributed", "torch.nn.parallel.distributed", "torch._dynamo")
 #: Share of a processor that a second server may take while a world trains.
 _PACE = 0.5
 #: A second server is not worth it for fewer modules than this.
@@ -46,17 +42,7 @@ class ForkServer:
         """Use ``open``."""
         self._config, self._say, self._patience_seconds = config, say, patience_seconds
         self._command = commands.read(config.entrypoint.argv) if config.entrypoint.python else None
-        python = config.entrypoint.argv[0]
-        torch = None if self._command is None else description.installed_torch(python)
-        self._torch = torch is not None
-        about = commands.identity(self._command, config.directory) if self._command else ()
-        version = "" if torch is None else torch.version + torch.digest
-        self._memory = learned.ImportMemory(config.environment, python, version, *about)
-        self._learned = Learned()
-        self._first: str | None = None
-        if self._command is not None:
-            places = config.directory, config.environment
-            self._first = commands.first_path(self._command, *places)
+        self._imports = ScriptImports(config, self._command, self._once)
         self._channel: Channel | None = None
         self._parking: ParkedWorkers | None = None
         #: Servers whose workers have not all ended yet.
@@ -83,8 +69,8 @@ class ForkServer:
         """
         fork_server = cls(config, say, patience_seconds)
         if os.path.isdir(config.directory):  # else there is nothing to run there either
-            fork_server._learned = fork_server._recalled()
-            if fork_server._learned.plain:
+            fork_server._imports.recall()
+            if fork_server._imports.known.plain:
                 fork_server._stay_plain()
                 return fork_server
             fork_server._channel = fork_server._start()
@@ -115,7 +101,7 @@ class ForkServer:
     @property
     def learns(self) -> bool:
         """True if a worker's report of its imports is needed."""
-        return self._command is not None and self._config.preload in ("learned", "parked")
+        return self._imports.learns
 
     async def fork(
         self, argv: Sequence[str], environment: Mapping[str, str], fds: Sequence[int]
@@ -127,7 +113,7 @@ class ForkServer:
         """
         if self._channel is None:
             raise Unavailable("there is no fork server")
-        known = self._learned.sets_nothing(self._text())
+        known = self._imports.known.sets_nothing(self._imports.text())
         spec = start.spec_of(
             self._config, self._command, list(argv), environment, fds=fds, sets_nothing=known
         )
@@ -142,7 +128,7 @@ class ForkServer:
             self._replace(None)
             raise Unavailable("the fork server does not answer") from hangs
         except Unavailable as cannot:
-            if not self._learned.plain:
+            if not self._imports.known.plain:
                 self._once(f"a worker starts in a fresh interpreter: {cannot}")
             raise
 
@@ -175,14 +161,13 @@ class ForkServer:
                 "a worker starts again in a fresh interpreter, because the script sets "
                 f"{', '.join(told.names)} before its imports"
             )
-        self._learned = self._learned.differing(told, self._text())
-        self._keep()
-        if self._learned.plain:
+        self._imports.learn(self._imports.known.differing(told, self._imports.text()))
+        if self._imports.known.plain:
             self._stay_plain()
 
     def _stay_plain(self) -> None:
-        why = f"nothing is imported ahead of this script: {self._learned.plain}"
-        self._once(why, console.say if self._learned.lacks else None)
+        why = f"nothing is imported ahead of this script: {self._imports.known.plain}"
+        self._once(why, console.say if self._imports.known.lacks else None)
         self._replace(None)
 
     def _told_to_stay_plain(self, lacks: Lacks) -> bool:
@@ -190,15 +175,11 @@ class ForkServer:
         if not lacks.plain:
             self._once(lacks.why, console.say)
             return False
-        self._learned = replace(self._learned, plain=lacks.why, text=self._text(), lacks=True)
-        self._keep()
+        self._imports.learn(
+            replace(self._imports.known, plain=lacks.why, text=self._imports.text(), lacks=True)
+        )
         self._stay_plain()
         return True
-
-    def _text(self) -> str:
-        """Return a digest of the script's text; empty if it is not known."""
-        source = self._command and commands.source_of(self._command, self._config.directory)
-        return hashlib.sha256(source).hexdigest() if source else ""
 
     def tidy(self) -> None:
         """End retired servers that have no workers left."""
@@ -217,23 +198,6 @@ class ForkServer:
 
     # --- what is imported ahead ------------------------------------------------------------
 
-    def _recalled(self) -> Learned:
-        return self._memory.recall().for_text(self._text()) if self.learns else Learned()
-
-    def _modules(self) -> tuple[str, ...]:
-        """Return the modules that a world may wait for: those known to be safe."""
-        return tuple(filter(self._learned.is_proven, self._wanted()))
-
-    def _wanted(self) -> tuple[str, ...]:
-        if self._command is None or self._config.preload == "none":
-            return ()
-        if commands.has_modules(self._first, self._learned.hidden):
-            return ()
-        if self._learned.modules:
-            return self._learned.preload(TORCH if "torch" in self._learned.modules else ())
-        source = commands.source_of(self._command, self._config.directory)
-        return self._learned.preload(TORCH if self._torch and commands.wants_torch(source) else ())
-
     def _spec(self) -> Mapping[str, Any]:
         """Return the specification of a worker as imports see it."""
         argv = [*self._config.entrypoint.argv]
@@ -242,7 +206,7 @@ class ForkServer:
     def _start(self, *, empty: bool = False, proves: bool = False) -> Channel | None:
         """Start a server; a server that ``proves`` imports all modules, at its own slow pace."""
         try:
-            settings = self._learned.environment
+            settings = self._imports.known.environment
             channel = start.start(self._config, self._command, settings, self._gone)
         except OSError as cannot:
             self._once(f"workers start in fresh interpreters, without a fork server: {cannot}")
@@ -251,8 +215,10 @@ class ForkServer:
         if empty or self._config.preload == "parked":
             channel.open((), probe, sure=False)
         else:
-            modules, pace = (self._wanted(), _PACE) if proves else (self._modules(), None)
-            sure = bool(self._learned.modules)
+            modules, pace = (
+                (self._imports.wanted(), _PACE) if proves else (self._imports.safe(), None)
+            )
+            sure = bool(self._imports.known.modules)
             channel.open(modules, probe, sure=sure, pace=pace, spec=self._spec())
         return channel
 
@@ -275,18 +241,18 @@ class ForkServer:
                 self._hide(found)
                 self._replace(self._start(empty=True))
                 return Readiness()
-            before = itertools.takewhile(found.spoiled[0].__ne__, self._modules())
-            self._learned = replace(self._learned, proven=frozenset(before))
+            before = itertools.takewhile(found.spoiled[0].__ne__, self._imports.safe())
+            self._imports.known = replace(self._imports.known, proven=frozenset(before))
             self._exclude(*found.spoiled, found.origin)
             if found.spoiled[0] == "torch":
                 return await self._park()
             self._replace(self._start())
-        self._learned = replace(self._learned, modules=(), environment={}, exact=False)
+        self._imports.known = replace(self._imports.known, modules=(), environment={}, exact=False)
         return await self._park()
 
     async def _park(self) -> Readiness:
         """Have each worker import ahead, by itself, modules that no fork server may import."""
-        channel, modules = self._channel, self._wanted()
+        channel, modules = self._channel, self._imports.wanted()
         if channel is None:
             return Readiness()
         if self._config.preload != "parked":
@@ -305,12 +271,11 @@ class ForkServer:
     async def _improve(self, report: learned.ImportReport) -> None:
         """Remember a script's imports; start a server that imports them and proves them safe."""
         before = await self.ready()
-        self._learned = self._learned.taught(report, self._text())
-        self._keep()
-        if self._learned.plain:
+        self._imports.learn(self._imports.known.taught(report, self._imports.text()))
+        if self._imports.known.plain:
             return
-        news = set(self._learned.preload(())) - before.known
-        idle = all(map(self._learned.is_proven, news)) and len(news) < _WORTHWHILE
+        news = set(self._imports.known.preload(())) - before.known
+        idle = all(map(self._imports.known.is_proven, news)) and len(news) < _WORTHWHILE
         if self._parking is not None or idle:
             return
         for _ in range(_TRIES):
@@ -322,7 +287,7 @@ class ForkServer:
             except asyncio.CancelledError:  # the agent ends meanwhile
                 channel.close()
                 raise
-            if self._learned.plain or (found.lacks and self._told_to_stay_plain(found.lacks)):
+            if self._imports.known.plain or (found.lacks and self._told_to_stay_plain(found.lacks)):
                 channel.close()
                 return
             if found.spoiled is None and channel.alive:
@@ -340,9 +305,8 @@ class ForkServer:
         """Wait for a server, and remember its progress: the next run begins there."""
         while not channel.ready.done():
             await asyncio.wait({channel.ready}, timeout=_KEEP_SECONDS)
-            if channel.proven - self._learned.proven:
-                self._learned = self._learned.proving(channel.proven)
-                self._keep()
+            if channel.proven - self._imports.known.proven:
+                self._imports.learn(self._imports.known.proving(channel.proven))
         return await _readiness(channel)
 
     def _replace(self, channel: Channel | None) -> None:
@@ -353,23 +317,15 @@ class ForkServer:
 
     def _exclude(self, module: str, why: str, origin: str) -> None:
         self._once(f"{module} is not imported ahead: {why}")
-        self._learned = self._learned.but(module, why, learned.stamp(origin))
-        self._keep()
+        self._imports.learn(self._imports.known.but(module, why, learned.stamp(origin)))
 
     def _hide(self, found: Readiness) -> None:
         """Import nothing ahead, because a module of the script hides one of a library."""
         self._once(
-            f"nothing is imported ahead: {', '.join(found.hidden)} in {self._first} would hide "
-            "the module of the same name that libraries have imported"
+            f"nothing is imported ahead: {', '.join(found.hidden)} in {self._imports.first} would "
+            "hide the module of the same name that libraries have imported"
         )
-        self._learned = replace(self._learned, hidden=found.hidden)
-        self._keep()
-
-    def _keep(self) -> None:
-        try:
-            self._memory.keep(self._learned)
-        except OSError as cannot:
-            self._once(f"the script's imports cannot be remembered: {cannot}")
+        self._imports.learn(replace(self._imports.known, hidden=found.hidden))
 
     # --- when it fails ---------------------------------------------------------------------
 
