@@ -11,7 +11,8 @@ import threading
 import time
 import weakref
 
-from . import fields, files, measures, peers, sharding, sizes, tensorflow
+from . import fields, files, measures, peers, sharding, tensorflow
+from .batches import Batches
 from .gradients import Gradients
 from .hooks import Finder
 from .sender import Sender
@@ -57,10 +58,7 @@ class Probe:
         self.others: dict[int, int] = {}  # id -> steps since the main optimizer's last one
         # The interval since the last step.
         self.since = 0
-        self.loaders: dict[int, list[Any]] = {}  # loader -> [micro-batches, wait, examples, batch]
-        self.newest_loader = 0
-        # Loader -> steps before which it was read, where several are read for one step.
-        self.rounds: dict[int, int] = {}
+        self.batches = Batches()
         self.evaluating = False
         self.saving = False
         self.thread = 0
@@ -191,7 +189,7 @@ class Probe:
         stepped = self.others.get(key)
         gone = self.main_alive is not None and self.main_alive() is None
         counts = stepped is None or stepped >= SWITCH_STEPS or gone
-        size = sizes.parameters(optimizer) if counts else 0
+        size = parameters(optimizer) if counts else 0
         larger = stepped is None and size > self.main_size
         idle = stepped is not None and stepped >= SWITCH_STEPS
         if not (larger or idle or gone):
@@ -206,8 +204,9 @@ class Probe:
     def _count(self, now: int) -> None:
         micro = wait = examples = 0
         batch = None
-        if self.loaders:
-            micro, wait, examples, batch = self._read()
+        if self.batches.loaders:
+            (micro, wait, examples, batch), others = self.batches.take(self.steps)
+            self.evaluating = self.evaluating or others
         self.steps = steps = self.steps + 1
         if self.gradients.closed:
             self.gradients.conclude(micro, examples, batch)
@@ -277,40 +276,11 @@ class Probe:
                 return
             if not self.since:
                 self.since = began
-            sampler = iterator._index_sampler
-            batch = sizes.batch(data)
-            if batch is None:
-                batch = getattr(sampler, "batch_size", None)
-            key = self.newest_loader = id(sampler)
-            read = self.loaders.get(key)
-            if read is None:
-                read = self.loaders[key] = [0, 0, 0, None]
-            read[0] += 1
             # A thread that reads ahead waits for data, training does not.
-            if not self.thread or threading.get_ident() == self.thread:
-                read[1] += now - began
-            read[2] += batch or 0
-            read[3] = batch
+            here = not self.thread or threading.get_ident() == self.thread
+            self.batches.add(iterator._index_sampler, data, now - began if here else 0)
         except Exception as error:  # noqa: BLE001 - never into training
             self.failed("after_next", error)
-
-    def _read(self) -> list[Any]:
-        """Return the batches that were read for this step.
-
-        If several loaders were read, the last one belongs to the step. A loader that is read before
-        most steps counts as well. Any other loader belongs to an evaluation.
-        """
-        if len(self.loaders) == 1:
-            return self.loaders.popitem()[1]
-        read = self.loaders.pop(self.newest_loader)
-        for key, other in self.loaders.items():
-            self.rounds[key] = self.rounds.get(key, 0) + 1
-            if 2 * self.rounds[key] > self.steps:
-                read[1] += other[1]
-            else:
-                self.evaluating = True
-        self.loaders.clear()
-        return read
 
     # -- saves and loads ----------------------------------------------------------------------
 
@@ -402,3 +372,8 @@ class Probe:
             )
         self.saves.extend(waiting)
         return told
+
+
+def parameters(optimizer: Any) -> int:
+    """Return the number of scalar parameters that an optimizer trains."""
+    return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
