@@ -236,8 +236,9 @@ def _seconds(ask: Callable[[int], object], number: int) -> float:
 
 _MORE = """
 Each job has one rank and one world, and no plan. The service signs in, reads, checks and encodes,
-over HTTP on one connection; lists come in pages of 500. The peer's statement only fetches the rows: it encodes nothing. The stores wrote the samples,
-not the route. The benchmark and the service share the processors.
+over HTTP on one connection; lists come in pages of 500. The peer's statement only fetches the rows:
+it encodes nothing. The stores wrote the samples, not the route. The benchmark and the service share
+the processors.
 """
 
 if __name__ == "__main__":
