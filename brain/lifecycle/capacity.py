@@ -54,7 +54,7 @@ def _holding(
         accelerator=job.document.accelerator,
     )
     chosen = dict(wished_nodes(tx, job, generation, target))
-    return Holding(job=job.id, shares=(share,), target=target.replicas, chosen=chosen)
+    return Holding(job=job.id, shares=(share,), target=target, chosen=chosen)
 
 
 def _of_groups(
@@ -74,7 +74,7 @@ def _of_groups(
         )
         for name, replicas in ({WORKER: target.workers} | groups).items()
     )
-    return Holding(job=job.id, shares=shares, target=target.replicas)
+    return Holding(job=job.id, shares=shares, target=target)
 
 
 def has_left(tx: Transaction, plan: ScalePlan) -> bool:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from brain.types.allocation import Allocation
 from brain.types.job import Job, JobId
 from brain.types.resources import Node, NodeName, Resources
 from brain.types.roles import WORKER
@@ -41,8 +42,8 @@ class Holding:
     job: JobId
     #: One share; for a job with groups, a share for each.
     shares: tuple[Share, ...]
-    #: Replicas that the job would have if it ran.
-    target: int = 0
+    #: Size that the job would have if it ran.
+    target: Allocation
     #: Chosen replicas by node; empty: any node where they fit.
     chosen: Mapping[NodeName, int] = field(default_factory=dict)
 
@@ -72,6 +73,11 @@ class Ledger:
     def held(self, job: JobId) -> Mapping[NodeName, int]:
         """Return a job's replicas by node: those that exist, and those that the job waits for."""
         return self._held.get(job, {})
+
+    def reserved(self, job: JobId) -> Resources:
+        """Return the amounts that the replicas of ``held`` reserve together."""
+        shares = self._shares.get(job, {}).values()
+        return sum((each.times(sum(held.values())) for each, held in shares), Resources())
 
     def note(self, holding: Holding) -> None:
         """Replace a job's earlier holding with ``holding``."""

@@ -93,9 +93,8 @@ def divide(
     """Divide a pool among all members. Equal arguments give equal divisions; held members do not
     change.
     """
-    held = [one for one in members if one.hold is not None]
     free = [one for one in members if one.hold is None and one.curves]
-    found = markets(free, held, floor, policy)
+    found = markets(free, floor, policy)
     rounds = [_round(market, policy, prices, now) for market in found]
     grants = {key: grant for one in rounds for key, grant in one.grants.items()}
     changes: list[Change] = []

@@ -4,9 +4,8 @@ Jobs that reserve accelerators compete for accelerators; all other jobs compete 
 resources of a replica are checked once its node is chosen.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import reduce
 from math import gcd
@@ -35,6 +34,8 @@ class DivisibleNodes:
     free: Mapping[NodeName, Resources]
     #: Resources that are idle now, as observed.
     idle: Mapping[NodeName, Resources]
+    #: Resources, by project, of all jobs whose resources are not divided.
+    kept: Mapping[str, Resources] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +59,12 @@ class Market:
     def amount(self, resources: Resources) -> int:
         return resources.gpus if self.unit == "GPU" else resources.cpu_millis // self.grain_millis
 
-    def granules(self, units: int) -> int:
-        return units * _MILLI // self.grain_millis
+    def granules(self, units: int, without: Resources) -> int:
+        """Return the granules in ``units`` of which ``without`` is taken; below 0 if more is
+        taken.
+        """
+        taken = without.gpus * _MILLI if self.unit == "GPU" else without.cpu_millis
+        return (units * _MILLI - taken) // self.grain_millis
 
 
 def kind_of(node: Node, *, gpus: bool) -> str:
@@ -69,7 +74,6 @@ def kind_of(node: Node, *, gpus: bool) -> str:
 
 def markets(
     members: Iterable[PoolMember],
-    held: Iterable[PoolMember],
     floor: DivisibleNodes,
     policy: PoolShares,
 ) -> list[Market]:
@@ -79,12 +83,12 @@ def markets(
     cores = [one for one in found if one.job.resources.gpus == 0]
     made = []
     if gpus:
-        made.append(_market(gpus, held, floor, policy, unit="GPU", grain_millis=_MILLI))
+        made.append(_market(gpus, floor, policy, unit="GPU", grain_millis=_MILLI))
     if cores:
         millis = reduce(gcd, (one.job.resources.cpu_millis for one in cores))
         # Quotas count accelerators if the pool has any.
         mine = PoolShares() if any(node.capacity.gpus for node in floor.nodes) else policy
-        made.append(_market(cores, held, floor, mine, unit="core", grain_millis=millis))
+        made.append(_market(cores, floor, mine, unit="core", grain_millis=millis))
     return made
 
 
@@ -160,7 +164,6 @@ def view(member: PoolMember, each: int, policy: PoolShares, now: datetime) -> Po
 
 def _market(
     members: Sequence[PoolMember],
-    held: Iterable[PoolMember],
     floor: DivisibleNodes,
     policy: PoolShares,
     *,
@@ -179,16 +182,14 @@ def _market(
         )
         for node in floor.nodes
     ]
-    taken: Counter[str] = Counter()
-    for one in held:
-        if one.current is not None:
-            taken[one.job.document.project] += one.current.replicas * bare.amount(one.job.resources)
+
+    def left(units: int, project: str) -> int:
+        return max(0, bare.granules(units, floor.kept.get(project, Resources())))
+
     quotas = {
         project: Quota(
-            guaranteed=max(0, bare.granules(share.guaranteed) - taken[project]),
-            limit=None
-            if share.limit is None
-            else max(0, bare.granules(share.limit) - taken[project]),
+            guaranteed=left(share.guaranteed, project),
+            limit=None if share.limit is None else left(share.limit, project),
         )
         for project, share in policy.projects.items()
     }

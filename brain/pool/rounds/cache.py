@@ -1,6 +1,7 @@
 """The cache of a pool, which is kept between turns."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from brain.lifecycle.capacity import holding
@@ -13,7 +14,7 @@ from brain.pool.rounds.looks import CachedLook
 from brain.ports import Mark, Transaction
 from brain.types.job import Job, JobId, JobState
 from brain.types.recommendation import Recommendation
-from brain.types.resources import Node, PoolName
+from brain.types.resources import Node, PoolName, Resources
 
 #: Number of changed jobs above which one query for all is faster than one query for each.
 _MANY = 50
@@ -128,7 +129,22 @@ class Memo:
 
     def size(self, id: JobId) -> int:
         """Return the number of replicas that a job would have if it ran."""
-        return self._holdings[id].target
+        return self._holdings[id].target.replicas
+
+    def by_project(self, *, without: Container[JobId] = ()) -> dict[str, Resources]:
+        """Return the amounts that the jobs of each project reserve, ``without`` some jobs."""
+        found: dict[str, Resources] = {}
+        for job in self._jobs.values():
+            if job.id not in without:
+                project = job.document.project
+                found[project] = found.get(project, Resources()) + self.ledger.reserved(job.id)
+        return found
+
+    def total(self, id: JobId, replicas: int) -> Resources:
+        """Return the amounts that all of a job's replicas would reserve if the job had
+        ``replicas``.
+        """
+        return replace(self._holdings[id].target, replicas=replicas).total
 
     def room(self, tx: Transaction, job: Job) -> int:
         """Return how many replicas of ``job`` the pool has room for, computed from the cache."""

@@ -18,11 +18,11 @@ class AcceleratorLimits:
         stored = tx.pools.policy(memo.pool)
         self._projects = (stored.policy if stored else PoolShares()).projects
         self._gpus = any(node.capacity.gpus for node in memo.nodes)
-        self._ledger = memo.ledger
+        self._memo = memo
         self._held: Counter[str] = Counter()
         if any(share.limit is not None for share in self._projects.values()):
-            for job in memo.jobs():
-                self._held[job.document.project] += self._has(job)
+            held = memo.by_project()
+            self._held.update({name: self._thousandths(amounts) for name, amounts in held.items()})
 
     def take(self, job: Job, replicas: int) -> str | None:
         """Count a job's replicas towards its project's limit.
@@ -30,7 +30,7 @@ class AcceleratorLimits:
         If the limit does not allow them, count nothing and return the reason.
         """
         # Replicas that a job still has do not count twice when it begins again.
-        wants = replicas * self._thousandths(job) - self._has(job)
+        wants = self._thousandths(self._memo.total(job.id, replicas)) - self._has(job)
         project = job.document.project
         share = self._projects.get(project)
         limit = None if share is None else share.limit
@@ -42,8 +42,7 @@ class AcceleratorLimits:
         return None
 
     def _has(self, job: Job) -> int:
-        return sum(self._ledger.held(job.id).values()) * self._thousandths(job)
+        return self._thousandths(self._memo.ledger.reserved(job.id))
 
-    def _thousandths(self, job: Job) -> int:
-        each: Resources = job.resources
-        return each.gpus * 1000 if self._gpus else each.cpu_millis
+    def _thousandths(self, amounts: Resources) -> int:
+        return amounts.gpus * 1000 if self._gpus else amounts.cpu_millis

@@ -267,12 +267,14 @@ def _refused(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Ho
 def _floor(members: Iterable[PoolMember], memo: Memo) -> DivisibleNodes:
     """Return the resources to divide: free ones, and those of members that may change."""
     free = dict(memo.ledger.free)
-    for one in members:
-        if one.hold is None and one.curves and one.situation is not None:
+    divided = {one.job.id: one for one in members if one.hold is None and one.curves}
+    for one in divided.values():
+        if one.situation is not None:
             each = one.job.resources
             for name, replicas in memo.ledger.held(one.job.id).items():
                 free[name] = free.get(name, Resources()) + each.times(replicas)
-    return DivisibleNodes(nodes=memo.nodes, free=free, idle=memo.ledger.free)
+    kept = memo.by_project(without=divided)
+    return DivisibleNodes(nodes=memo.nodes, free=free, idle=memo.ledger.free, kept=kept)
 
 
 def _rests_on(members: Sequence[PoolMember], memo: Memo, policy: int) -> object:

@@ -56,6 +56,6 @@ def test_cores_are_counted_in_whole_thousandths():
     one = machine(cpu_millis=8028, memory_bytes=GIB)
     floor = floor_of(one, one.capacity, one.capacity)
 
-    (market,) = markets([member], [], floor, PoolShares())
+    (market,) = markets([member], floor, PoolShares())
 
     assert (market.each["odd"], market.cluster.nodes[0].capacity) == (1, 4)

@@ -2,8 +2,9 @@
 
 from brain.inmemory import MemoryStores
 from brain.types.allocation import Bounds
-from brain.types.job import JobState
+from brain.types.job import JobState, OptimizeMode
 from brain.types.resources import Resources
+from brain.types.roles import RoleSize
 from brain.types.sharing import PoolShares, ProjectShare, StoredPolicy
 from tests.pool.rounds.fleet import POOL, Fleet, scaling_by
 
@@ -50,3 +51,56 @@ def test_a_job_that_takes_nothing_that_is_counted_begins():
     fleet.live(6)
 
     assert fleet.size("free") == 1
+
+
+def beside_groups(*, workers: Resources, group: Resources, limit: int) -> Fleet:
+    """Twelve GPUs, of which one project may have ``limit``, and a job of it whose group has eight
+    replicas beside one worker.
+    """
+    fleet = Fleet({"a": 12}, kinds={"a": "A100"}, stores=MemoryStores())
+    policy = PoolShares(projects={"vision": ProjectShare(limit=limit)})
+    with fleet.stores.transaction() as tx:
+        tx.pools.put_policy(
+            StoredPolicy(pool=POOL, policy=policy, by="ada", updated_at=fleet.now, version=0)
+        )
+    fleet.submit(
+        "mixed",
+        scaling_by(0.9),
+        project="vision",
+        resources=workers,
+        groups={"large": RoleSize(replicas=8, processes_per_replica=1, resources=group)},
+        optimize_mode=OptimizeMode.SINGLE_JOB,
+        replicas=Bounds(min=9, max=9),
+    )
+    return fleet
+
+
+CORE, GPU = Resources(cpu_millis=1000), Resources(cpu_millis=1000, gpus=1)
+
+
+def test_the_accelerators_of_a_group_count_towards_the_limit_of_a_project():
+    fleet = beside_groups(workers=CORE, group=GPU, limit=4)
+
+    fleet.turn()
+
+    waits = fleet.job(fleet.jobs["mixed"].id)
+    assert waits.state is JobState.QUEUED
+    assert waits.reason == "project vision has 0 of the 4 GPUs that its pool allows it"
+
+
+def test_a_group_without_accelerators_takes_none_of_the_limit_of_a_project():
+    fleet = beside_groups(workers=GPU, group=CORE, limit=1)
+
+    fleet.turn()
+
+    assert fleet.job(fleet.jobs["mixed"].id).state is JobState.STARTING
+
+
+def test_a_round_counts_what_jobs_outside_it_reserve_towards_the_limit_of_their_project():
+    fleet = beside_groups(workers=CORE, group=GPU, limit=10)
+    fleet.submit("grows", scaling_by(0.9), project="vision", resources=GPU)
+
+    fleet.live(120)
+
+    assert fleet.size("mixed") == 9
+    assert fleet.size("grows") == 2, "8 of 10 GPUs are the group's, although 4 of 12 are idle"

@@ -8,7 +8,7 @@ from brain.lifecycle.ledger import Holding, Ledger, Share
 from brain.models.earlier import earlier_run
 from brain.models.job import fit
 from brain.pool.rounds import Memo
-from brain.types.allocation import Bounds
+from brain.types.allocation import Allocation, Bounds
 from brain.types.job import JobId, OptimizeMode
 from brain.types.resources import Resources
 from tests.builders import event, job, node
@@ -79,7 +79,8 @@ def test_between_two_jobs_of_a_turn_only_what_others_changed_is_read_again():
 def test_what_a_job_waits_for_is_not_expected_on_a_drained_node():
     drained = replace(node("a", cpus=2), schedulable=False)
     each = Resources(cpu_millis=1000)
-    waits = Holding(job=JobId("waits"), shares=(Share(each=each, wished=2),))
+    shares, two = (Share(each=each, wished=2),), Allocation(replicas=2, resources=each)
+    waits = Holding(job=JobId("waits"), shares=shares, target=two)
 
     ledger = Ledger([drained, node("b", cpus=2)], [waits])
 
