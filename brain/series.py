@@ -9,17 +9,15 @@ and its weight is divided by that number. The mean over workers with samples the
 over all workers, and a worker whose window ends just outside a bucket leaves no gap in the chart.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import NamedTuple
 
 from brain.errors import BadInput
 from brain.models.efficiency import norms_of
 from brain.ports import SeriesBucket
 from brain.types.telemetry import HostSample, Phase, Sample, ThroughputSample
-from brain.types.world import World
 
 MICROSECOND = timedelta(microseconds=1)
 #: Longest time between the end of a world and its last sample.
@@ -134,14 +132,6 @@ METRICS: Mapping[str, Callable[[Sample], MetricReading | None]] = {
     "gpu_share": _hosted(gpu_share),
     "gpu_memory_share": _hosted(gpu_memory_share),
 }
-
-
-def ended_epochs(worlds: Iterable[World]) -> Iterator[tuple[int, datetime]]:
-    """For each world of a job except the last, yield its epoch and the time at which the next world
-    formed.
-    """
-    for world, following in pairwise(sorted(worlds, key=lambda world: world.epoch)):
-        yield world.epoch, following.formed_at
 
 
 @dataclass(frozen=True, slots=True)

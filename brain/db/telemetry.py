@@ -4,14 +4,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
 from brain.db import packing, retention, samples, series, writing
 from brain.db.ahead import Heard, KnownSamples
-from brain.db.columns import ASKED, Micros, asked_rows, builder, value
+from brain.db.columns import ASKED, Micros, Microseconds, asked_rows, builder, value
 from brain.db.samples import (
     host_samples,
     save_samples,
@@ -21,7 +20,7 @@ from brain.db.samples import (
 )
 from brain.db.tables import sources, worlds
 from brain.ports import SampleBatch, SeriesBucket, SeriesStretch
-from brain.series import NEAR
+from brain.series import MICROSECOND, NEAR
 from brain.types.job import JobId
 from brain.types.telemetry import (
     HostSample,
@@ -103,24 +102,40 @@ _LOSSES = (
     .where(sources.c.job.in_(sa.bindparam("jobs", expanding=True)))
     .group_by(sources.c.job)
 )
-_FORMED = sa.select(worlds.c.job, worlds.c.epoch, worlds.c.formed_at).where(
-    worlds.c.job.in_(sa.bindparam("jobs", expanding=True))
+_then: Any = {"partition_by": worlds.c.job, "order_by": worlds.c.epoch}
+_near = sa.literal_column(str(NEAR // MICROSECOND), sa.BigInteger)
+_formed = Microseconds(worlds.c.formed_at)
+#: Worlds with the times around the start of the next world, and the steps that it repeated.
+_ended = (
+    sa.select(
+        worlds.c.job,
+        worlds.c.epoch,
+        sa.func.lead(_formed - _near).over(**_then).label("since_at"),
+        sa.func.lead(_formed + _near).over(**_then).label("until_at"),
+        sa.func.lead(worlds.c.steps_redone).over(**_then).label("steps_redone"),
+    )
+    .where(worlds.c.job.in_(sa.bindparam("jobs", expanding=True)))
+    .subquery("ended")
 )
-#: Steps of rank 0 near the end of a world; ``width`` is the world's epoch.
-_LAST_STEP = sa.select(
-    ASKED.c.job,
-    ASKED.c.width,
+#: Step of rank 0 near the end of a world.
+_last_step = (
     sa.select(throughput_samples.c.step)
     .where(
-        throughput_samples.c.job == ASKED.c.job,
-        samples.since(throughput_samples, ASKED.c.since_at),
-        samples.until(throughput_samples, ASKED.c.until_at),
-        throughput_samples.c.epoch == ASKED.c.width,
+        throughput_samples.c.job == _ended.c.job,
+        samples.since(throughput_samples, _ended.c.since_at),
+        samples.until(throughput_samples, _ended.c.until_at),
+        throughput_samples.c.epoch == _ended.c.epoch,
         throughput_samples.c.rank == 0,
     )
     .order_by(throughput_samples.c.corrected_at.desc(), throughput_samples.c.source.desc())
     .limit(1)
-    .scalar_subquery(),
+    .scalar_subquery()
+)
+_made = sa.func.coalesce(_last_step, 0) - sa.func.coalesce(_ended.c.steps_redone, 0)
+_STEPS_BEFORE = (
+    sa.select(_ended.c.job, sa.func.sum(_made))
+    .where(_ended.c.until_at.is_not(None))
+    .group_by(_ended.c.job)
 )
 #: Start of the time that was read of a job without samples, which has no earlier ones.
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -160,19 +175,9 @@ class SqlTelemetry:
         found: datetime | None = self._connection.execute(_NEWEST, {"job": job}).scalar_one()
         return found
 
-    def last_steps(self, jobs: Collection[JobId]) -> Mapping[tuple[JobId, int], int]:
-        formed: defaultdict[JobId, list[tuple[int, datetime]]] = defaultdict(list)
-        for job, epoch, at in self._connection.execute(_FORMED, {"jobs": list(jobs)}):
-            formed[job].append((epoch, at))
-        asked = [
-            (job, until - NEAR, until + NEAR, epoch)
-            for job, mine in formed.items()
-            for (epoch, _), (_, until) in pairwise(sorted(mine))
-        ]
-        if not asked:
-            return {}
-        found = self._connection.execute(_LAST_STEP, asked_rows(asked))
-        return {(job, epoch): step for job, epoch, step in found if step is not None}
+    def steps_before(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
+        found = self._connection.execute(_STEPS_BEFORE, {"jobs": list(jobs)})
+        return {job: int(steps) for job, steps in found}
 
     def read_ahead(self, ends: Mapping[JobId, datetime], *, window: timedelta) -> None:
         sinces = {job: end - window for job, end in ends.items()}

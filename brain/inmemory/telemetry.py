@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TypeVar
 
 from brain.clocks import SourceClock, at_microseconds, corrected, microseconds_of
 from brain.inmemory.rows import Rows
 from brain.ports import SampleBatch, SeriesBucket, SeriesStretch
-from brain.series import METRICS, NEAR, MetricReading, buckets, ended_epochs
+from brain.series import METRICS, NEAR, MetricReading, buckets
 from brain.types.job import JobId
 from brain.types.telemetry import (
     HostSample,
@@ -108,17 +108,19 @@ class MemoryTelemetry:
         instants = [each.measured_at for each in mine if isinstance(each, ThroughputSample)]
         return max(instants, default=None)
 
-    def last_steps(self, jobs: Collection[JobId]) -> Mapping[tuple[JobId, int], int]:
-        found: dict[tuple[JobId, int], int] = {}
+    def steps_before(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
+        found: dict[JobId, int] = {}
         for job in jobs:
-            for epoch, until in ended_epochs(self._worlds.get(job, {}).values()):
-                near = self.throughput(job, since=until - NEAR, epoch=epoch)
-                steps = [
-                    s.step for s in near if s.place.rank == 0 and s.measured_at <= until + NEAR
-                ]
-                if steps:
-                    found[job, epoch] = steps[-1]
+            worlds = sorted(self._worlds.get(job, {}).values(), key=lambda world: world.epoch)
+            if len(worlds) > 1:
+                found[job] = sum(self._made(job, *pair) for pair in pairwise(worlds))
         return found
+
+    def _made(self, job: JobId, world: World, following: World) -> int:
+        until = following.formed_at
+        near = self.throughput(job, since=until - NEAR, epoch=world.epoch)
+        steps = [s.step for s in near if s.place.rank == 0 and s.measured_at <= until + NEAR]
+        return (steps[-1] if steps else 0) - (following.steps_redone or 0)
 
     def read_ahead(self, ends: Mapping[JobId, datetime], *, window: timedelta) -> None:
         """Do nothing: dictionaries need no reading ahead."""

@@ -88,10 +88,13 @@ class TelemetryStore(Protocol):
         """Return the time of a job's newest throughput sample; None if none is stored."""
         ...
 
-    def last_steps(self, jobs: Collection[JobId]) -> Mapping[tuple[JobId, int], int]:
-        """Return, by job and epoch, the step that rank 0 had reached when the next world formed.
+    def steps_before(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
+        """Return the optimizer steps of each job in all worlds before its present one, with
+        repeated steps counted once.
 
-        Worlds without a sample in the two minutes around that time are left out.
+        A world counts the step that rank 0 had reached when the next world formed; without a sample
+        in the two minutes around that time, the world counts 0. Jobs that had at most one world are
+        left out.
         """
         ...
 

@@ -99,6 +99,26 @@ def test_steps_are_summed_over_worlds_without_those_made_again(api: Api, running
     assert view(api, running).step == 600 - 40 + 20
 
 
+def test_steps_progress_and_end_of_a_job_with_many_worlds_are_shown(
+    api: Api, running: JobId
+) -> None:
+    deadline = at(0)
+    with api.stores.transaction() as tx:
+        job = tx.jobs.get(running)
+        tx.jobs.put(replace(job, document=replace(job.document, deadline=deadline)))
+        for epoch in range(2, 22):
+            formed = 60 * epoch
+            late = world(epoch, formed_at=at(formed), stepping_at=at(formed), steps_redone=2)
+            tx.worlds.put(replace(late, job=running))
+            sample = throughput(formed + 59, job=running, epoch=epoch, source=f"{epoch}", step=10)
+            tx.telemetry.add([sample], received_at=at(formed + 59))
+    api.now = at(60 * 22)
+    shown = view(api, running)
+    assert (shown.epoch, shown.step, shown.progress) == (21, 600 + 20 * (10 - 2), 0.076)
+    assert shown.ends_at == api.now + timedelta(seconds=(10_000 - 760) * 0.1)
+    assert [one.kind for one in shown.conditions] == ["Late"]
+
+
 def test_without_a_batch_size_steps_are_counted(api: Api, running: JobId) -> None:
     with api.stores.transaction() as tx:
         tx.worlds.put(replace(world(2, formed_at=at(120), stepping_at=at(121)), job=running))

@@ -78,10 +78,13 @@ def test_series_of_many_jobs_are_the_series_of_each(stores: Stores) -> None:
         assert job_id(1) not in drawn
 
 
-def test_the_last_steps_of_a_world_are_those_before_the_next(stores: Stores) -> None:
+def test_the_steps_of_a_world_are_those_before_the_next_without_those_made_again(
+    stores: Stores,
+) -> None:
     with stores.transaction() as tx:
         for epoch, formed in ((1, 0), (2, 100), (3, 1000), (4, 2000)):
-            tx.worlds.put(world(epoch, formed_at=at(formed)))
+            tx.worlds.put(world(epoch, formed_at=at(formed), steps_redone=epoch - 1))
+        tx.worlds.put(replace(world(1, formed_at=at(0)), job=job_id(9)))
         samples = [
             *(throughput(n, step=n) for n in (10, 99)),
             throughput(101, step=7, rank=1),
@@ -92,8 +95,9 @@ def test_the_last_steps_of_a_world_are_those_before_the_next(stores: Stores) -> 
         tx.telemetry.add(samples, received_at=at(3000))
     with stores.transaction(read_only=True) as tx:
         job = samples[0].place.job
-        assert tx.telemetry.last_steps([job]) == {(job, 1): 99, (job, 3): 70}
-        assert tx.telemetry.last_steps(["unknown"]) == {}
+        found = tx.telemetry.steps_before([job, job_id(9), JobId("unknown")])
+        assert found == {job: 99 - 1 + 0 - 2 + 70 - 3}
+        assert tx.telemetry.steps_before([]) == {}
 
 
 def test_unfinished_jobs_of_all_pools_are_those_of_each(stores: Stores) -> None:

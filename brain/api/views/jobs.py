@@ -15,7 +15,7 @@ from brain.lifecycle.desired import BATCH, FIRST_NODES
 from brain.lifecycle.observed import WINDOWS_SECONDS
 from brain.ports import Transaction
 from brain.settings import Settings
-from brain.types.job import Job, JobDocument, JobId
+from brain.types.job import Job, JobDocument
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction
 from brain.types.resources import PoolName
@@ -67,12 +67,11 @@ def jobs(
     unsure = {job.id: now for job, it in zip(some, seen, strict=True) if it.unsure}
     if len(unsure) > 1:
         tx.telemetry.read_ahead(unsure, window=timedelta(seconds=WINDOWS_SECONDS[-1]))
-    summed = [job.id for job in some if len(tx.worlds.of(job.id)) > 1]
-    steps = tx.telemetry.last_steps(summed) if summed else {}
+    steps = tx.telemetry.steps_before([job.id for job in some])
     metrics = [(job, it.metric) for job, it in zip(some, seen, strict=True) if it.measured]
     drawn = (sparklines or Sparklines()).drawn(tx, metrics, now)
     return tuple(
-        _job(tx, job, it, steps, drawn.get(job.id, ()), settings, now)
+        _job(tx, job, it, steps.get(job.id, 0), drawn.get(job.id, ()), settings, now)
         for job, it in zip(some, seen, strict=True)
     )
 
@@ -89,14 +88,14 @@ def _job(
     tx: Transaction,
     job: Job,
     seen: RecentMeasurements,
-    steps: Mapping[tuple[JobId, int], int],
+    before: int,
     sparkline: tuple[float | None, ...],
     settings: Settings,
     now: datetime,
 ) -> JobView:
     document, world, plans = job.document, tx.worlds.latest(job.id), tx.plans.of(job.id)
     wish, decision = lifecycle.wish(tx, job, settings), tx.plans.decision(job.id)
-    throughput, step = seen.throughput(), seen.step(steps)
+    throughput, step = seen.throughput(), seen.step(before)
     ends_at = _ends_at(document, step, seen.step_seconds() if throughput else None, now)
     members = () if world is None or world.ended_at or job.finished else world.members
     return JobView(

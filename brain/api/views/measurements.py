@@ -1,10 +1,9 @@
 """Recent measurements of one job, computed from a few reads of the stores."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import pairwise
 from math import sqrt
 from statistics import fmean, median, stdev
 
@@ -20,7 +19,7 @@ from brain.models.fitting import Point as Measured
 from brain.ports import SeriesBucket, Transaction
 from brain.series import METRICS, buckets
 from brain.settings import Settings
-from brain.types.job import Job, JobId, JobState
+from brain.types.job import Job, JobState
 from brain.types.recommendation import Prediction
 from brain.types.telemetry import Phase, Sample, ThroughputSample
 from brain.types.world import World
@@ -33,8 +32,6 @@ _SLICES = 12
 _NINETY_PERCENT = 1.645
 #: Excess of step time over the median of its peers that makes a worker a straggler, as a share.
 STRAGGLER = 0.15
-#: Number of worlds above which a view no longer sums up the steps of a job.
-_WORLDS_SUMMED = 20
 
 #: States in which a job makes steps.
 STEPPING = frozenset({JobState.RUNNING, JobState.CHANGING, JobState.DEGRADED})
@@ -145,22 +142,14 @@ class RecentMeasurements:
         last = self._last()
         return None if last is None else last.step_seconds_mean
 
-    def step(self, before: Mapping[tuple[JobId, int], int]) -> int | None:
+    def step(self, before: int) -> int | None:
         """Return the number of optimizer steps of the script so far, over all worlds, without
         repeated steps.
 
-        ``before`` has the steps of ended worlds, from ``TelemetryStore.last_steps``.
+        ``before`` is the number in earlier worlds, from ``TelemetryStore.steps_before``.
         """
         last = self._last()
-        if last is None:
-            return None
-        worlds = sorted(self._tx.worlds.of(self._job.id), key=lambda world: world.epoch)
-        if len(worlds) > _WORLDS_SUMMED:
-            return None
-        total = last.step
-        for world, following in pairwise(worlds):
-            total += before.get((self._job.id, world.epoch), 0) - (following.steps_redone or 0)
-        return total
+        return None if last is None else before + last.step
 
     def workers(self) -> tuple[WorkerView, ...]:
         """Return each worker's step time and its deviation from the workers' median, by rank."""
