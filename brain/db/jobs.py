@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from brain.db.columns import change, page, row, upsert, values
+from brain.db.columns import change, page, reader, row, upsert, values
 from brain.db.tables import (
     ACTIVE_PLAN,
     REACHED_PLAN,
@@ -20,7 +20,7 @@ from brain.db.tables import (
 from brain.errors import Conflict, NameTaken, StalePlan, UnknownJob, UnknownPlan, VersionMismatch
 from brain.types.job import Job, JobId
 from brain.types.order import JOBS, PLANS, Order, Place
-from brain.types.plan import ScalePlan
+from brain.types.plan import ACTIVE, REACHED, PlanState, ScalePlan, effective
 from brain.types.recommendation import Recommendation
 from brain.types.resources import PoolName
 
@@ -134,7 +134,8 @@ class SqlPlans:
     """``PlanStore`` with one row per plan, and one row per job for the latest decision about the
     job.
 
-    ``known`` and ``decided`` are the plans and decisions that this transaction has already read.
+    ``known``, ``effective`` and ``decided`` are the plans and decisions that this transaction has
+    already read; ``effective`` has the sum of the versions of all plans, too.
     """
 
     def __init__(
@@ -142,13 +143,15 @@ class SqlPlans:
         connection: sa.Connection,
         known: dict[JobId, Sequence[ScalePlan]] | None = None,
         decided: dict[JobId, Recommendation | None] | None = None,
+        effective: dict[JobId, tuple[Sequence[ScalePlan], int]] | None = None,
     ) -> None:
         self._connection = connection
         self._known = {} if known is None else known
+        self._effective = {} if effective is None else effective
         self._decided = {} if decided is None else decided
 
     def add(self, plan: ScalePlan) -> None:
-        self._known.pop(plan.job, None)
+        self._forget(plan.job)
         self._check(plan)
         try:
             with self._connection.begin_nested():
@@ -159,10 +162,10 @@ class SqlPlans:
                 f"generation {plan.generation} of job {plan.job} was stored in the meantime; "
                 "propose the next one"
             ) from lost_race
-        self._known.pop(plan.job, None)
+        self._forget(plan.job)
 
     def put(self, plan: ScalePlan) -> ScalePlan:
-        self._known.pop(plan.job, None)
+        self._forget(plan.job)
         stored = replace(plan, version=plan.version + 1)
         same = {
             "of_job": plan.job,
@@ -183,7 +186,8 @@ class SqlPlans:
         )
 
     def get(self, job: JobId, generation: int) -> ScalePlan:
-        found = [plan for plan in self._known.get(job, ()) if plan.generation == generation]
+        read = self._known.get(job) or self._effective.get(job, ((), 0))[0]
+        found = [plan for plan in read if plan.generation == generation]
         found = found or self._read(_PLAN, job=job, generation=generation)
         if not found:
             raise UnknownPlan(
@@ -196,11 +200,35 @@ class SqlPlans:
             self._known[job] = self._read(_PLANS_OF, job=job)
         return list(self._known[job])
 
-    def read_ahead(self, jobs: Collection[JobId]) -> None:
+    def effective(self, job: JobId) -> Sequence[ScalePlan]:
+        return self._effective_of(job)[0]
+
+    def changes(self, job: JobId) -> int:
+        return self._effective_of(job)[1]
+
+    def _effective_of(self, job: JobId) -> tuple[Sequence[ScalePlan], int]:
+        if job not in self._effective:
+            if job in self._known:
+                every = self._known[job]
+                self._effective[job] = effective(every), sum(plan.version for plan in every)
+            else:
+                self._read_effective([job])
+        return self._effective[job]
+
+    def _read_effective(self, jobs: Collection[JobId]) -> None:
         found: dict[JobId, list[ScalePlan]] = {job: [] for job in jobs}
-        for plan in self._read(_PLANS_AMONG, jobs=list(jobs)):
+        changes = dict.fromkeys(jobs, 0)
+        rows = self._connection.execute(_EFFECTIVE_AMONG, {"jobs": list(jobs)})
+        columns = tuple(rows.keys())
+        read, number = reader(ScalePlan, columns), columns.index("changes")
+        for each in rows.all():
+            plan = read(each)
             found[plan.job].append(plan)
-        self._known.update(found)
+            changes[plan.job] = int(each[number])
+        self._effective.update((job, (found[job], changes[job])) for job in jobs)
+
+    def read_ahead(self, jobs: Collection[JobId]) -> None:
+        self._read_effective(jobs)
         self._decided.update(dict.fromkeys(jobs))
         decided = self._connection.execute(_DECISIONS_AMONG, {"jobs": list(jobs)})
         self._decided.update((job, decision) for job, decision in decided)
@@ -212,8 +240,8 @@ class SqlPlans:
         return found
 
     def active(self, job: JobId) -> ScalePlan | None:
-        if job in self._known:
-            return next((plan for plan in self._known[job] if plan.active), None)
+        if job in self._known or job in self._effective:
+            return next((plan for plan in self.effective(job) if plan.active), None)
         found = self._read(_ACTIVE_OF, job=job)
         return found[0] if found else None
 
@@ -228,6 +256,10 @@ class SqlPlans:
         if job in self._decided:
             return self._decided[job]
         return self._connection.execute(_DECISION, {"job": job}).scalar_one_or_none()
+
+    def _forget(self, job: JobId) -> None:
+        self._known.pop(job, None)
+        self._effective.pop(job, None)
 
     def _check(self, plan: ScalePlan) -> None:
         known = self._connection.execute(_NEWEST, {"job": plan.job}).scalar_one()
@@ -256,9 +288,25 @@ _DECISION = sa.select(decisions.c.recommendation).where(decisions.c.job == sa.bi
 _MINE = sa.select(plans).where(plans.c.job == sa.bindparam("job"))
 _PLAN = _MINE.where(plans.c.generation == sa.bindparam("generation"))
 _PLANS_OF = _MINE.order_by(plans.c.generation.desc())
-_PLANS_AMONG = (
-    sa.select(plans)
+#: Newest generation and sum of versions of each of some jobs.
+_totals = (
+    sa.select(
+        plans.c.job,
+        sa.func.max(plans.c.generation).label("newest"),
+        sa.func.sum(plans.c.version).label("changes"),
+    )
     .where(plans.c.job.in_(sa.bindparam("jobs", expanding=True)))
+    .group_by(plans.c.job)
+    .subquery("totals")
+)
+#: True for a plan that a world has met, and for an active one.
+_counts = plans.c.state.in_([*REACHED, *ACTIVE]) | (
+    plans.c.state == PlanState.SUPERSEDED
+) & sa.type_coerce(plans.c.outcome, sa.JSON)["epoch"].as_integer().is_not(None)
+_EFFECTIVE_AMONG = (
+    sa.select(plans, _totals.c.changes)
+    .join(_totals, _totals.c.job == plans.c.job)
+    .where((plans.c.generation == _totals.c.newest) | _counts)
     .order_by(plans.c.job, plans.c.generation.desc())
 )
 _DECISIONS_AMONG = sa.select(decisions.c.job, decisions.c.recommendation).where(

@@ -40,9 +40,11 @@ class SqlTransaction:
         self._free = read_only or connection.dialect.name != "postgresql"
         self._jobs: dict[str, Job] = {}
         self._plans: dict[JobId, Sequence[ScalePlan]] = {}
+        self._effective: dict[JobId, tuple[Sequence[ScalePlan], int]] = {}
         self._decisions: dict[JobId, Recommendation | None] = {}
         self._worlds: dict[JobId, Sequence[World]] = {}
-        self._replicas: dict[JobId, Sequence[Replica]] = {}
+        self._latest: dict[JobId, World | None] = {}
+        self._present: dict[JobId, Sequence[Replica]] = {}
         self._freezes: list[Sequence[Freeze]] = []
         self._samples = KnownSamples()
         self._fits: dict[tuple[JobId, str], StoredFit | None] = {}
@@ -67,7 +69,7 @@ class SqlTransaction:
 
     @property
     def plans(self) -> SqlPlans:
-        return SqlPlans(self._in_turn(), self._plans, self._decisions)
+        return SqlPlans(self._in_turn(), self._plans, self._decisions, self._effective)
 
     @property
     def fits(self) -> SqlFits:
@@ -81,7 +83,7 @@ class SqlTransaction:
 
     @property
     def worlds(self) -> SqlWorlds:
-        return SqlWorlds(self._in_turn(), self._worlds, self._replicas)
+        return SqlWorlds(self._in_turn(), self._worlds, self._latest, self._present)
 
     @property
     def nodes(self) -> SqlNodes:

@@ -25,27 +25,32 @@ _LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
 class SqlWorlds:
     """``WorldStore``, with one row per world and one row per replica.
 
-    ``known`` holds the worlds of jobs that this transaction has already read; ``placed`` holds the
-    replicas that it has read ahead.
+    ``known`` holds the worlds of jobs that this transaction has already read; ``newest`` holds the
+    latest worlds and ``placed`` the present replicas that it has read ahead.
     """
 
     def __init__(
         self,
         connection: sa.Connection,
         known: dict[JobId, Sequence[World]],
+        newest: dict[JobId, World | None],
         placed: dict[JobId, Sequence[Replica]],
     ) -> None:
         self._connection = connection
         self._known = known
+        self._newest = newest
         self._placed = placed
 
     def put(self, world: World) -> None:
         self._known.pop(world.job, None)
+        self._newest.pop(world.job, None)
         upsert(self._connection, worlds, [row(world)])
 
     def latest(self, job: JobId) -> World | None:
         if job in self._known:
             return next(iter(self._known[job]), None)
+        if job in self._newest:
+            return self._newest[job]
         return next(iter(self._read(_LATEST, job)), None)
 
     def of(self, job: JobId) -> Sequence[World]:
@@ -54,13 +59,12 @@ class SqlWorlds:
         return list(self._known[job])
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
-        formed: dict[JobId, list[World]] = {job: [] for job in jobs}
-        for each in values(World, self._connection.execute(_WORLDS_AMONG, {"jobs": list(jobs)})):
-            formed[each.job].append(each)
-        self._known.update(formed)
+        asked = {"jobs": list(jobs)}
+        found = values(World, self._connection.execute(_LATEST_AMONG, asked))
+        self._newest.update(dict.fromkeys(jobs))
+        self._newest.update((each.job, each) for each in found)
         placed: dict[JobId, list[Replica]] = {job: [] for job in jobs}
-        among = self._connection.execute(_REPLICAS_AMONG, {"jobs": list(jobs)})
-        for job, replica in _by_job(among):
+        for job, replica in _by_job(self._connection.execute(_PRESENT_AMONG, asked)):
             placed[job].append(replica)
         self._placed.update(placed)
 
@@ -69,9 +73,12 @@ class SqlWorlds:
         upsert(self._connection, replicas, [{**row(each), "job": job} for each in replicas_])
 
     def replicas(self, job: JobId) -> Sequence[Replica]:
+        return values(Replica, self._connection.execute(_REPLICAS_OF, {"job": job}))
+
+    def present(self, job: JobId) -> Sequence[Replica]:
         if job in self._placed:
             return self._placed[job]
-        return values(Replica, self._connection.execute(_REPLICAS_OF, {"job": job}))
+        return values(Replica, self._connection.execute(_PRESENT_AMONG, {"jobs": [job]}))
 
     def live(self, pool: PoolName) -> Mapping[JobId, Sequence[Replica]]:
         found: defaultdict[JobId, list[Replica]] = defaultdict(list)
@@ -104,12 +111,21 @@ _MINE = sa.select(worlds).where(worlds.c.job == sa.bindparam("job"))
 _WORLDS_OF = _MINE.order_by(worlds.c.epoch.desc())
 _LATEST = _WORLDS_OF.limit(1)
 _JOBS: sa.BindParameter[Any] = sa.bindparam("jobs", expanding=True)
-_WORLDS_AMONG = (
-    sa.select(worlds).where(worlds.c.job.in_(_JOBS)).order_by(worlds.c.job, worlds.c.epoch.desc())
+_last = (
+    sa.select(worlds.c.job, sa.func.max(worlds.c.epoch).label("epoch"))
+    .where(worlds.c.job.in_(_JOBS))
+    .group_by(worlds.c.job)
+    .subquery("last")
 )
-_REPLICAS_AMONG = (
+_LATEST_AMONG = sa.select(worlds).join(
+    _last, (_last.c.job == worlds.c.job) & (_last.c.epoch == worlds.c.epoch)
+)
+_PRESENT_AMONG = (
     sa.select(replicas)
-    .where(replicas.c.job.in_(_JOBS))
+    .where(
+        replicas.c.job.in_(_JOBS),
+        (replicas.c.state != ReplicaState.EXITED) | (replicas.c.unfit != ""),
+    )
     .order_by(replicas.c.job, replicas.c.id, replicas.c.role)
 )
 _REPLICAS_OF = (

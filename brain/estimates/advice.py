@@ -85,7 +85,7 @@ def _advised(
     world = tx.worlds.latest(job.id)
     current = _of_world(used, world) if role == WORKER else None
     fresh = now.timestamp() - use.until_seconds <= max(settings.stale_seconds, _FRESH_SECONDS)
-    plans = tx.plans.of(job.id)
+    plans = tx.plans.effective(job.id)
     amounts = standing(plans, job)[1].amounts.get(role, Resources())
     signs = RoleSigns(
         replicas=_replicas(tx, job, world, role),
@@ -256,7 +256,7 @@ def _of_world(used: Used, world: World | None) -> WorldUse | None:
 def _replicas(tx: Transaction, job: Job, world: World | None, role: str) -> int:
     if role == WORKER:
         return world.replicas if world is not None else job.document.replicas.first
-    replicas = tx.worlds.replicas(job.id)
+    replicas = tx.worlds.present(job.id)
     return sum(one.role == role and one.state is not ReplicaState.EXITED for one in replicas)
 
 

@@ -207,7 +207,7 @@ def _failed(world: World) -> str:
 
 
 def _size(tx: Transaction, job: Job) -> Allocation:
-    return standing(tx.plans.of(job.id), job)[1]
+    return standing(tx.plans.effective(job.id), job)[1]
 
 
 def _amounts(tx: Transaction, job: Job, readings: Sequence[HostSample]) -> Mapping[str, Resources]:

@@ -8,7 +8,7 @@ from brain.inmemory.rows import Rows
 from brain.ports import StoredFit
 from brain.types.job import Job, JobId
 from brain.types.order import JOBS, PLANS, Order, Place
-from brain.types.plan import REACHED, ScalePlan
+from brain.types.plan import REACHED, ScalePlan, effective
 from brain.types.recommendation import Recommendation
 from brain.types.resources import PoolName
 
@@ -132,6 +132,12 @@ class MemoryPlans:
     def of(self, job: JobId) -> Sequence[ScalePlan]:
         plans = self._rows.get(job, {}).values()
         return sorted(plans, key=lambda plan: plan.generation, reverse=True)
+
+    def effective(self, job: JobId) -> Sequence[ScalePlan]:
+        return effective(self.of(job))
+
+    def changes(self, job: JobId) -> int:
+        return sum(plan.version for plan in self._rows.get(job, {}).values())
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
         """Do nothing: dictionaries need no reading ahead."""

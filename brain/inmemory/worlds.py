@@ -53,6 +53,13 @@ class MemoryWorlds:
         found = self._replicas.get(job, {}).values()
         return sorted(found, key=lambda replica: (replica.id, replica.role))
 
+    def present(self, job: JobId) -> Sequence[Replica]:
+        return [
+            each
+            for each in self.replicas(job)
+            if each.state is not ReplicaState.EXITED or each.unfit
+        ]
+
     def live(self, pool: PoolName) -> Mapping[JobId, Sequence[Replica]]:
         found = {
             job: [each for each in self.replicas(job) if each.state is not ReplicaState.EXITED]

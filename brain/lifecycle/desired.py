@@ -12,7 +12,7 @@ from brain.settings import Settings
 from brain.types.allocation import Allocation
 from brain.types.batch import BatchWish
 from brain.types.job import Intent, Job, JobState, PolicyMode
-from brain.types.plan import REACHED, PlanKind, PlanState, ScalePlan
+from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.resources import NodeName
 from brain.types.roles import alike, others, ranked, roles_in
@@ -104,9 +104,7 @@ def freeze_reason(job: Job, freeze: Freeze) -> str:
 
 def reached(plan: ScalePlan) -> bool:
     """Return True if a world has met the plan's target."""
-    return plan.state in REACHED or (
-        plan.state is PlanState.SUPERSEDED and plan.outcome.epoch is not None
-    )
+    return plan.reached
 
 
 def standing(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
@@ -161,14 +159,14 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
     grow; the lower sixteen distinguish inputs that are stored elsewhere (freezes, settings). Two
     desired worlds of one job are equal if and only if their versions are equal.
     """
-    plans = tx.plans.of(job.id)
+    plans = tx.plans.effective(job.id)
     generation, target = wished(plans, job)
     restarts = [plan for plan in plans if plan.kind is PlanKind.RESTART]
     document, empty = job.document, job.finished or job.state in EMPTY
     replicas = 0 if empty or job.intent is not Intent.RUN else target.replicas
     is_frozen = frozen(tx, job) is not None
     elsewhere = f"{is_frozen} {settings.patience_seconds}".encode()
-    changes = job.version + sum(plan.version for plan in plans)
+    changes = job.version + tx.plans.changes(job.id)
     return DesiredWorld(
         job=job.id,
         generation=generation,

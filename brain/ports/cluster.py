@@ -51,8 +51,8 @@ class WorldStore(Protocol):
         ...
 
     def read_ahead(self, jobs: Collection[JobId]) -> None:
-        """Read the worlds and replicas of all these jobs with few statements, so that later queries
-        in the same transaction need no further statement.
+        """Read the latest worlds and the present replicas of all these jobs with few statements, so
+        that later queries for these in the same transaction need no further statement.
         """
         ...
 
@@ -64,6 +64,12 @@ class WorldStore(Protocol):
 
     def replicas(self, job: JobId) -> Sequence[Replica]:
         """Return all replicas that a job ever had, lowest id first."""
+        ...
+
+    def present(self, job: JobId) -> Sequence[Replica]:
+        """Return the replicas of a job that have not exited, and those that left an unfit node,
+        lowest id first.
+        """
         ...
 
     def live(self, pool: PoolName) -> Mapping[JobId, Sequence[Replica]]:

@@ -113,9 +113,21 @@ class PlanStore(Protocol):
         """Return all plans of a job, highest generation first."""
         ...
 
+    def effective(self, job: JobId) -> Sequence[ScalePlan]:
+        """Return the plans that determine a job's present, highest generation first: its newest
+        plan, its active plan, and those whose targets worlds have met.
+
+        Proposals that came to nothing, which may be many, are left out.
+        """
+        ...
+
+    def changes(self, job: JobId) -> int:
+        """Return the sum of the versions of all plans of a job, which grows with each change."""
+        ...
+
     def read_ahead(self, jobs: Collection[JobId]) -> None:
-        """Read the plans and decisions of all these jobs with few SQL statements, so that later
-        queries about them in the same transaction run no statement.
+        """Read the effective plans and decisions of all these jobs with few SQL statements, so that
+        later queries about them in the same transaction run no statement.
         """
         ...
 

@@ -4,7 +4,7 @@ Proposed -> Approved -> Applying -> Applied -> Verified | RolledBack
 Other final states: Rejected, Superseded, Expired, Failed
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -175,6 +175,12 @@ class ScalePlan:
         return self.state in ACTIVE
 
     @property
+    def reached(self) -> bool:
+        """Return True if a world has met the plan's target."""
+        met = self.state is PlanState.SUPERSEDED and self.outcome.epoch is not None
+        return met or self.state in REACHED
+
+    @property
     def restores(self) -> bool:
         """Return True if the plan only restores an earlier target, and so promises nothing."""
         return self.kind in (PlanKind.ROLLBACK, PlanKind.RESTORE)
@@ -237,3 +243,10 @@ class ScalePlan:
                 f"plan {self.generation} of job {self.job} is {self.state}; it cannot become {to}"
             )
         return replace(self, state=to, updated_at=now)
+
+
+def effective(plans: Sequence[ScalePlan]) -> list[ScalePlan]:
+    """Return the plans that determine a job's present: its newest plan, its active plan, and those
+    whose targets worlds have met. The plans are given and returned newest first.
+    """
+    return [plan for plan in plans if plan is plans[0] or plan.active or plan.reached]

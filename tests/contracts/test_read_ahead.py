@@ -8,9 +8,10 @@ import pytest
 
 from brain.ports import SeriesStretch, Stores, Transaction
 from brain.types.job import JobId
-from brain.types.plan import PlanState
+from brain.types.plan import Outcome, PlanState
 from brain.types.resources import PoolName
-from tests.builders import at, plan, replica, throughput, world
+from brain.types.world import ReplicaState
+from tests.builders import at, job, plan, replica, throughput, world
 from tests.fleets import LOOKED_AT, fill, job_id
 
 MINUTE = timedelta(minutes=1)
@@ -31,11 +32,14 @@ def ahead(tx: Transaction) -> None:
 QUESTIONS: dict[str, Callable[[Transaction, JobId], object]] = {
     "job": lambda tx, id: tx.jobs.get(id),
     "plans": lambda tx, id: tx.plans.of(id),
+    "effective plans": lambda tx, id: tx.plans.effective(id),
+    "changes of plans": lambda tx, id: tx.plans.changes(id),
     "active plan": lambda tx, id: tx.plans.active(id),
     "decision": lambda tx, id: tx.plans.decision(id),
     "latest world": lambda tx, id: tx.worlds.latest(id),
     "worlds": lambda tx, id: tx.worlds.of(id),
     "replicas": lambda tx, id: tx.worlds.replicas(id),
+    "present replicas": lambda tx, id: tx.worlds.present(id),
     "fit": lambda tx, id: tx.fits.get(id, "other"),
     "last minute": lambda tx, id: tx.telemetry.throughput(id, since=LOOKED_AT - MINUTE),
     "of an epoch": lambda tx, id: tx.telemetry.throughput(id, since=LOOKED_AT - MINUTE, epoch=2),
@@ -94,9 +98,9 @@ def test_the_steps_of_a_world_are_those_before_the_next_without_those_made_again
         ]
         tx.telemetry.add(samples, received_at=at(3000))
     with stores.transaction(read_only=True) as tx:
-        job = samples[0].place.job
-        found = tx.telemetry.steps_before([job, job_id(9), JobId("unknown")])
-        assert found == {job: 99 - 1 + 0 - 2 + 70 - 3}
+        mine = samples[0].place.job
+        found = tx.telemetry.steps_before([mine, job_id(9), JobId("unknown")])
+        assert found == {mine: 99 - 1 + 0 - 2 + 70 - 3}
         assert tx.telemetry.steps_before([]) == {}
 
 
@@ -113,6 +117,44 @@ def test_replicas_that_are_stored_later_are_seen(stores: Stores) -> None:
         tx.worlds.read_ahead([job_id(0)])
         tx.worlds.put_replicas(job_id(0), [replica(3)])
         assert tx.worlds.replicas(job_id(0)) == [replica(3)]
+        assert tx.worlds.present(job_id(0)) == [replica(3)]
+
+
+def test_replicas_that_exited_are_present_only_if_they_left_an_unfit_node(stores: Stores) -> None:
+    gone = replica(0, state=ReplicaState.EXITED, ended_at=at(5))
+    left = replace(gone, id=1, unfit="it was slow")
+    with stores.transaction() as tx:
+        tx.worlds.put_replicas(job_id(0), [gone, left, replica(2)])
+        assert tx.worlds.present(job_id(0)) == [left, replica(2)]
+
+
+def test_plans_that_came_to_nothing_are_not_effective_and_count_as_changes(stores: Stores) -> None:
+    states = {
+        1: PlanState.VERIFIED,
+        2: PlanState.EXPIRED,
+        3: PlanState.SUPERSEDED,
+        4: PlanState.REJECTED,
+        5: PlanState.APPLIED,
+        6: PlanState.FAILED,
+        7: PlanState.EXPIRED,
+    }
+    with stores.transaction() as tx:
+        tx.jobs.add(job(job_id(0)))
+        for generation, state in states.items():
+            tx.plans.add(plan(generation, job=job_id(0), state=state, version=generation))
+        met = plan(8, job=job_id(0), state=PlanState.SUPERSEDED, outcome=Outcome(epoch=3))
+        tx.plans.add(met)
+        tx.plans.add(plan(9, job=job_id(0), state=PlanState.EXPIRED))
+        kept = [each.generation for each in tx.plans.effective(job_id(0))]
+        assert (kept, tx.plans.changes(job_id(0))) == ([9, 8, 5, 1], 28 + 2)
+    with stores.transaction() as tx:
+        before = [tx.plans.get(job_id(0), generation) for generation in kept]
+        tx.plans.read_ahead([job_id(0)])
+        assert tx.plans.effective(job_id(0)) == before
+        tx.plans.put(replace(tx.plans.get(job_id(0), 5), state=PlanState.VERIFIED))
+        assert tx.plans.changes(job_id(0)) == 28 + 2 + 1
+        assert tx.plans.active(job_id(0)) is None
+        assert not tx.plans.effective(job_id(1))
 
 
 def test_of_a_pools_plans_those_count_that_came_since_a_world_met_one(stores: Stores) -> None:

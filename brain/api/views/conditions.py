@@ -41,7 +41,7 @@ def conditions(
     if seen.stepping and job.state is not JobState.CHANGING:
         found += _measured_conditions(seen, world, now)
     found += [(one.kind, one.sentence) for one in estimates.notices(tx, job, settings, now)]
-    replicas = tx.worlds.replicas(job.id)
+    replicas = tx.worlds.present(job.id)
     found += left(replicas, now)
     found += unenforced(replicas)
     found += of_object(job.conditions)

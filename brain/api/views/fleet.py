@@ -10,7 +10,7 @@ from brain import lifecycle
 from brain.errors import UnknownPool
 from brain.ports import Transaction
 from brain.settings import Settings
-from brain.types.job import Job, OptimizeMode
+from brain.types.job import Job, JobId, OptimizeMode
 from brain.types.plan import PlanVerdict, ScalePlan
 from brain.types.resources import Node, PoolName, Resources
 from brain.types.world import UNFIT, Replica, ReplicaState, unfit_nodes
@@ -44,7 +44,14 @@ def plans(
     owners = {plan.job for plan in plans}
     tx.jobs.read_ahead(owners)
     tx.plans.read_ahead(owners)
-    verdicts = cache(lambda job: lifecycle.verdicts(tx.plans.of(job)))
+
+    @cache
+    def verdicts(job: JobId) -> Mapping[int, PlanVerdict]:
+        # The verdict of a plan depends on later plans only if worlds have met them.
+        mine = [plan for plan in plans if plan.job == job]
+        known = {plan.generation: plan for plan in (*tx.plans.effective(job), *mine)}
+        return lifecycle.verdicts(known.values())
+
     return tuple(
         _plan(tx, plan, verdicts(plan.job)[plan.generation], settings, now) for plan in plans
     )

@@ -93,7 +93,8 @@ def _job(
     settings: Settings,
     now: datetime,
 ) -> JobView:
-    document, world, plans = job.document, tx.worlds.latest(job.id), tx.plans.of(job.id)
+    document, world = job.document, tx.worlds.latest(job.id)
+    plans = tx.plans.effective(job.id)
     wish, decision = lifecycle.wish(tx, job, settings), tx.plans.decision(job.id)
     throughput, step = seen.throughput(), seen.step(before)
     ends_at = _ends_at(document, step, seen.step_seconds() if throughput else None, now)
