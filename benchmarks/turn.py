@@ -186,6 +186,7 @@ def many_jobs(profile: cProfile.Profile | None = None) -> tuple[Taken, list[Take
             now += timedelta(seconds=SETTINGS.round_seconds)
             told = chance.sample(sorted(sizes), round(ACTIVE * JOBS))
             with stores.transaction() as tx:
+                nodes(tx, POOL, count=NODES, now=now)
                 news = [
                     sample
                     for id in told

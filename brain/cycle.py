@@ -106,13 +106,13 @@ def turn(
     observe = memo is not None and memo.round_at is None
     memo, made = memo or Memo(pool), _Made()
     with stores.transaction(read_only=True) as tx:
-        memo.read(tx)
+        memo.read(tx, now)
     admitted = admit(stores, memo, made, settings, now)
     for job in [id for id in memo.marks if memo.due(id, now)]:
         attributes: dict[str, str | int] = {"brain.pool": pool, "brain.job": job}
         try:
             with trace("decide", attributes), stores.transaction() as tx:
-                memo.catch_up(tx)
+                memo.catch_up(tx, now)
                 moved, decision = attend(tx, tx.jobs.get(job), memo, settings, now)
                 memo.wrote(tx, [job] if moved else [])
                 if decision is not None:
@@ -173,7 +173,7 @@ def _admitted(
     stores: Stores, memo: Memo, ids: Sequence[JobId], settings: Settings, now: datetime
 ) -> tuple[JobId, ...]:
     with stores.transaction() as tx:
-        memo.catch_up(tx)
+        memo.catch_up(tx, now)
         tx.jobs.read_ahead(ids)
         queue = [tx.jobs.get(id) for id in ids]
         limits = rounds.AcceleratorLimits(tx, memo)
@@ -380,7 +380,7 @@ def decide(
     if changed := estimates.restart(tx, job, situation, settings=settings, now=now):
         memo.wrote(tx, changed)
         situation = situate(tx, job, sight, settings=settings, now=now, room=memo.room, uses=uses)
-    situation, decision = lifecycle.choose(tx, situation, memo.room)
+    situation, decision = lifecycle.choose(tx, situation, now, memo.room)
     proposal = situation.active
     if proposal and lifecycle.outdated(proposal, situation.measured, settings):
         anew = recommend(replace(situation, active=None))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from brain.estimates.usage import KIND, used_by
+from brain.lifecycle.nodes import heard
 from brain.lifecycle.observed import points
 from brain.lifecycle.records import BRAIN
 from brain.lifecycle.verdicts import verdicts
@@ -105,7 +106,7 @@ def savings(
             count = counts[job.resources.gpus > 0]
             _hold(tx, count, job, worlds, span)
             _plans(tx, count, job, worlds, span, prices, now)
-    capacity = _capacity(tx)
+    capacity = _capacity(tx, now)
     return Savings(
         since=since,
         until=until,
@@ -306,9 +307,9 @@ def _promised(plan: ScalePlan, span: Span, until: datetime, each: float) -> floa
     return hours * each * (plan.current.replicas * ratio - plan.target.replicas)
 
 
-def _capacity(tx: Transaction) -> dict[bool, float]:
+def _capacity(tx: Transaction, now: datetime) -> dict[bool, float]:
     """Return the accelerators of all nodes, and the processors of nodes without accelerators."""
-    nodes = [node for node in tx.nodes.of() if node.schedulable]
+    nodes = [node for node in heard(tx.nodes.of(), now) if node.schedulable]
     cores = sum(node.capacity.cpu_millis for node in nodes if not node.capacity.gpus) / 1000
     return {True: float(sum(node.capacity.gpus for node in nodes)), False: cores}
 

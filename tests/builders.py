@@ -1,9 +1,11 @@
 """Values for tests: each builder fills in what a test is not about."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from brain.ports import Stores
 from brain.types.allocation import Allocation, Bounds
 from brain.types.explanation import Explanation
 from brain.types.job import Job, JobDocument, JobId
@@ -200,6 +202,14 @@ def node(name: str = "laptop", *, pool: str = "local", cpus: int = 2, **fields: 
     capacity = Resources(cpu_millis=1000 * cpus, memory_bytes=8_000_000_000)
     made: dict[str, Any] = {"capacity": capacity, "seen_at": NOW}
     return Node(name=NodeName(name), pool=PoolName(pool), **(made | fields))
+
+
+def report_nodes(stores: Stores, now: datetime, *, gone: Collection[str] = ()) -> None:
+    """Report every node again, as a scaler does all the time, except those that are gone."""
+    with stores.transaction() as tx:
+        for each in tx.nodes.of():
+            if each.name not in gone:
+                tx.nodes.put(replace(each, seen_at=now))
 
 
 def event(kind: str = "job.Running", *, job: str | None = JOB, **fields: Any) -> Event:

@@ -225,7 +225,7 @@ class TestRequests:
     ):
         here = running(replicas=bounds)
         with here.transaction() as (tx, job):
-            size, said = lifecycle.clamp(tx, job, job.document.allocation, asked)
+            size, said = lifecycle.clamp(tx, job, job.document.allocation, asked, here.now)
 
         assert size == given
         assert why in said
@@ -706,7 +706,7 @@ class TestCapacity:
         with here.transaction() as (tx, _):
             tx.plans.add(plan)
             waits = lifecycle.approve(tx, plan, by="ada", version=1, settings=QUICK, now=here.now)
-            why = lifecycle.obstacle(tx, tx.jobs.get(here.id), waits)
+            why = lifecycle.obstacle(tx, tx.jobs.get(here.id), waits, here.now)
 
         assert waits.state is PlanState.APPROVED
         assert why == "the pool has room for 2 of 3 replicas now"
@@ -733,7 +733,7 @@ class TestCapacity:
         here = laptop(resources=Resources(cpu_millis=3000), replicas=Bounds(min=1, max=2))
         with here.transaction() as (tx, job):
             tx.nodes.put(builders.node("second", cpus=2))
-            assert lifecycle.clamp(tx, job, job.document.allocation, 2)[0] == 1
+            assert lifecycle.clamp(tx, job, job.document.allocation, 2, here.now)[0] == 1
 
     def test_a_drained_node_is_no_room(self):
         here = laptop()

@@ -378,8 +378,9 @@ def test_the_cycle_itself_admits_what_fits(tmp_path: Path) -> None:
         assert admin.send(calls.job("digits")).job.state is JobState.STARTING
 
 
-def test_directories_of_jobs_that_ended_go_with_their_samples(tmp_path: Path) -> None:
+def test_what_is_over_goes_directories_of_ended_jobs_and_silent_nodes(tmp_path: Path) -> None:
     api = Api(tmp_path)
+    api.add_node()
     with api.client() as admin:
         id = admin.send(calls.submit(digits())).id
         admin.send(calls.cancel(id))
@@ -398,8 +399,12 @@ def test_directories_of_jobs_that_ended_go_with_their_samples(tmp_path: Path) ->
     ticker.retain()
     assert directory.exists()
     api.now += timedelta(days=31)
+    with api.stores.transaction() as tx:
+        assert tx.nodes.of()
     ticker.retain()
     assert not directory.exists()
+    with api.stores.transaction() as tx:
+        assert not tx.nodes.of(), "nothing was heard of the node for a day"
 
 
 def test_a_tick_that_takes_long_rests_as_long_although_it_is_hurried(ticking: Ticking) -> None:

@@ -60,6 +60,8 @@ class Laptop:
         #: What else the probe measures, of every rank alike.
         self.also: dict[str, Any] = {}
         self.now = builders.NOW
+        #: Nodes that their scaler no longer reports.
+        self.gone: set[str] = set()
         self.stores: Stores = stores or MemoryStores()
         self._random, self._step, self._sequence, self._elapsed = Random(7), 0, 0, 0.0
         self._stepping_seconds = 0.0
@@ -90,6 +92,7 @@ class Laptop:
     def wait(self, seconds: float) -> "Laptop":
         """Let time pass without anything being measured."""
         self.now += timedelta(seconds=seconds)
+        builders.report_nodes(self.stores, self.now, gone=self.gone)
         return self
 
     def turn(self) -> cycle.Turn:

@@ -78,7 +78,6 @@ class Governed:
             policy=ApprovalPolicy(mode=PolicyMode.AUTO),
         )
         with self._stores.transaction() as tx:
-            tx.nodes.put(Node(name=_NODE, pool=_POOL, capacity=_ROOM, seen_at=_at(0)))
             lifecycle.submit(
                 tx,
                 document,
@@ -127,6 +126,8 @@ class Governed:
         return (had.workers, had.servers) != (has.workers, has.servers)
 
     def _turn(self, at: float) -> None:
+        with self._stores.transaction() as tx:
+            tx.nodes.put(Node(name=_NODE, pool=_POOL, capacity=_ROOM, seen_at=_at(at)))
         cycle.turn(self._stores, _POOL, self._settings, _at(at), memo=self._memo).checked()
 
     def _wished(self) -> Size:

@@ -166,6 +166,9 @@ class SqlNodes:
         found = sa.select(nodes.c.pool).distinct().order_by(nodes.c.pool)
         return self._connection.execute(found).scalars().all()
 
+    def remove(self, names: Collection[NodeName]) -> None:
+        self._connection.execute(sa.delete(nodes).where(nodes.c.name.in_(names)))
+
     def get(self, name: NodeName) -> Node:
         found = self._read(sa.select(nodes).where(nodes.c.name == name))
         if not found:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from brain.estimates.memory import leak_sentence
 from brain.estimates.usage import Used, used_of, waits
 from brain.lifecycle.desired import reached, standing
+from brain.lifecycle.nodes import expected
 from brain.models.estimate.past import WorldUse
 from brain.models.resources import cpu
 from brain.models.resources.advice import RoleSigns, Starved, advise
@@ -54,7 +55,7 @@ def advised(
     Set ``joins`` if a plan changes amounts anyway: the advice then includes small reductions of
     memory, which alone would not be worth a plan.
     """
-    return _advised(tx, job, settings, now, role, largest=_largest(tx, job), joins=joins)
+    return _advised(tx, job, settings, now, role, largest=_largest(tx, job, now), joins=joins)
 
 
 def advised_of_many(
@@ -260,9 +261,10 @@ def _replicas(tx: Transaction, job: Job, world: World | None, role: str) -> int:
     return sum(one.role == role and one.state is not ReplicaState.EXITED for one in replicas)
 
 
-def _largest(tx: Transaction, job: Job) -> Resources | None:
+def _largest(tx: Transaction, job: Job, now: datetime) -> Resources | None:
     """Return the most processor and memory that any node has."""
-    nodes = [node.capacity for node in tx.nodes.of(job.pool) if node.schedulable]
+    known = expected(tx.nodes.of(job.pool), now)
+    nodes = [node.capacity for node in known if node.schedulable]
     if not nodes:
         return None
     return Resources(

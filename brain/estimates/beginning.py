@@ -57,7 +57,7 @@ def first_amounts(
         return None
     cpu, memory = round(found.cpu.target), round(found.memory.target) if found.memory else 0
     amounts = replace(document.resources, cpu_millis=cpu, memory_bytes=memory)
-    fits = largest(tx, replace(unsubmitted(document, pool, now), amounts=amounts))
+    fits = largest(tx, replace(unsubmitted(document, pool, now), amounts=amounts), now)
     if fits is not None and fits < first:
         return None
     needed = f"{cores(cpu)} and {gibibytes(memory)}" if memory else cores(cpu)

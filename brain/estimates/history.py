@@ -7,6 +7,7 @@ from datetime import datetime
 from brain.errors import Undetermined
 from brain.estimates.usage import KIND, used_by
 from brain.lifecycle.capacity import largest, room
+from brain.lifecycle.nodes import expected
 from brain.lifecycle.observed import points
 from brain.lifecycle.work import steps_made
 from brain.models.estimate import Past, PoolCapacity, Script
@@ -96,7 +97,8 @@ def rooms(
     document allows, by name.
     """
     wanted = document.accelerator
-    kinds = sorted({node.accelerator for node in tx.nodes.of(pool) if node.schedulable})
+    nodes = [node for node in expected(tx.nodes.of(pool), now) if node.schedulable]
+    kinds = sorted({node.accelerator for node in nodes})
     found = []
     for kind in kinds:
         if wanted not in (None, kind):
@@ -104,8 +106,8 @@ def rooms(
         asked = unsubmitted(replace(document, accelerator=kind), pool, now)
         each = [
             document.allocation.each.copies_within(node.capacity)
-            for node in tx.nodes.of(pool)
-            if node.accelerator == kind and node.schedulable
+            for node in nodes
+            if node.accelerator == kind
         ]
         # A replica without needs fits any node any number of times.
         most = [document.replicas.max if copies is None else copies for copies in each]
@@ -113,8 +115,8 @@ def rooms(
             PoolCapacity(
                 accelerator=kind,
                 per_node=max(most),
-                largest=largest(tx, asked) or 0,
-                now=room(tx, asked),
+                largest=largest(tx, asked, now) or 0,
+                now=room(tx, asked, now),
             )
         )
     return found

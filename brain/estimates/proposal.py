@@ -137,7 +137,7 @@ def _aim(
     whole = job.document.resource_limits.capped(current, role, whole)
     for amounts in _fractions(reserved, whole):
         aim = current.reserving(role, amounts)
-        if amounts != reserved and room(tx, sized(job, aim)) >= current.replicas:
+        if amounts != reserved and room(tx, sized(job, aim), now) >= current.replicas:
             return aim
     return None
 

@@ -97,6 +97,10 @@ class MemoryNodes:
     def pools(self) -> Sequence[PoolName]:
         return sorted({node.pool for node in self._rows.values()})
 
+    def remove(self, names: Collection[NodeName]) -> None:
+        for name in names:
+            self._rows.pop(name, None)
+
     def get(self, name: NodeName) -> Node:
         try:
             return self._rows[name]

@@ -38,6 +38,7 @@ from brain.lifecycle.jobs import (
 )
 from brain.lifecycle.judgement import judge
 from brain.lifecycle.mirrored import mirror, object_says
+from brain.lifecycle.nodes import expected, forget_gone, heard, silent
 from brain.lifecycle.plans import (
     begin,
     expire,
@@ -73,15 +74,18 @@ __all__ = [
     "edit",
     "effective_mode",
     "end",
+    "expected",
     "expire",
     "fail",
     "fell_short",
+    "forget_gone",
     "forsaken",
     "freeze",
     "freeze_reason",
     "frozen",
     "give_way",
     "hear",
+    "heard",
     "inconclusive",
     "judge",
     "lapse",
@@ -108,6 +112,7 @@ __all__ = [
     "requeue",
     "resume",
     "rollback",
+    "silent",
     "standing",
     "submit",
     "suspend",

@@ -91,6 +91,6 @@ def lapse(tx: Transaction, plan: ScalePlan, *, now: datetime, room: Room) -> Non
     by_policy = plan.approval is not None and plan.approval.by in lapses
     late = now >= plan.expires_at and (by_policy or plan.kind is PlanKind.RESTART)
     if plan.state is PlanState.APPROVED and late:
-        kept = obstacle(tx, tx.jobs.get(plan.job), plan, room=room)
+        kept = obstacle(tx, tx.jobs.get(plan.job), plan, now, room=room)
         what = plan_change(plan)
         expire(tx, plan, now, why=f"{what} could not begin in time: {kept}")

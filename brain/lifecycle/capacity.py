@@ -8,17 +8,19 @@ assigned twice while a world changes.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import reduce
 
 from brain.lifecycle.desired import FIRST_NODES, reached, standing, wished, wished_nodes
 from brain.lifecycle.ledger import Holding, Ledger, Share, usable
+from brain.lifecycle.nodes import expected, heard, silent
 from brain.ports import Transaction
 from brain.types.allocation import Allocation
 from brain.types.job import Job, JobId, JobState
 from brain.types.plan import PlanState, ScalePlan
-from brain.types.resources import NodeName, Resources
+from brain.types.resources import Node, NodeName, Resources
 from brain.types.roles import WORKER, groups_of, others, ranked
 from brain.types.world import Replica, ReplicaState, World
 from brain.typeset import count, quantity
@@ -27,8 +29,8 @@ from brain.typeset import count, quantity
 _IDLE = frozenset({JobState.QUEUED, JobState.SUSPENDED})
 
 _GIB = 2**30
-#: Returns the number of replicas of a job that fit its pool, present ones included.
-Room = Callable[[Transaction, Job], int]
+#: Returns the number of replicas of a job that fit its pool now, present ones included.
+Room = Callable[[Transaction, Job, datetime], int]
 
 
 def holding(tx: Transaction, job: Job) -> Holding:
@@ -127,12 +129,12 @@ def _live(tx: Transaction, job: JobId) -> Counter[NodeName]:
     return Counter(one.node for one in _alive(tx, job))
 
 
-def room(tx: Transaction, job: Job) -> int:
+def room(tx: Transaction, job: Job, now: datetime) -> int:
     """Return how many replicas of ``job``, present ones included, fit its pool."""
-    return room_beside_others(tx, job)(tx, job)
+    return room_beside_others(tx, job, now)(tx, job, now)
 
 
-def room_beside_others(tx: Transaction, job: Job) -> Room:
+def room_beside_others(tx: Transaction, job: Job, now: datetime) -> Room:
     """Return a function like ``room`` for this job alone, which accepts the job with any amounts.
 
     The other jobs of the pool are read only once, when the function is made.
@@ -142,9 +144,19 @@ def room_beside_others(tx: Transaction, job: Job) -> Room:
     tx.fits.read_ahead([other.id for other in jobs if other.id not in plans], FIRST_NODES)
     held = [_holding(tx, one, plans.get(one.id, ()), live.get(one.id, ())) for one in jobs]
     groups = bool(job.document.groups)
-    nodes = [node for node in tx.nodes.of(job.pool) if groups or usable(node, job)]
+    known = tx.nodes.of(job.pool)
+    nodes = [node for node in heard(known, now) if groups or usable(node, job)]
     ledger = Ledger(nodes, held)
-    return lambda _, with_amounts: ledger.room(with_amounts)
+    kept = on_silent(known, _live(tx, job.id), now)
+    return lambda _, with_amounts, __: ledger.room(with_amounts) + kept
+
+
+def on_silent(nodes: Iterable[Node], held: Mapping[NodeName, int], now: datetime) -> int:
+    """Return how many of the replicas by node are on silent nodes.
+
+    They stay part of their job's room, so that a job does not shrink because its scaler is away.
+    """
+    return sum(held.get(one.name, 0) for one in nodes if one.schedulable and silent(one, now))
 
 
 def sized(job: Job, size: Allocation) -> Job:
@@ -158,60 +170,63 @@ def sized(job: Job, size: Allocation) -> Job:
     return replace(job, amounts=size.resources, document=replace(job.document, groups=groups))
 
 
-def fitting(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -> int:
+def fitting(
+    tx: Transaction, job: Job, size: Allocation, now: datetime, *, room: Room = room
+) -> int:
     """Return how many replicas of ``job`` fit its pool and its resource limits with the amounts of
     ``size``, including its present ones. Only the number of workers varies.
     """
     most = job.document.resource_limits.most(size)
-    fits = _fitting(tx, job, size, room)
+    fits = _fitting(tx, job, size, now, room)
     return fits if most is None else min(fits, most)
 
 
-def _fitting(tx: Transaction, job: Job, size: Allocation, room: Room) -> int:
+def _fitting(tx: Transaction, job: Job, size: Allocation, now: datetime, room: Room) -> int:
     if not ranked(size.roles):
-        return room(tx, sized(job, size))
+        return room(tx, sized(job, size), now)
     first = others(size.roles) + 1
 
     def lacks(replicas: int) -> bool:
         each = replace(size, replicas=replicas).each
-        return room(tx, replace(job, amounts=each)) < replicas
+        return room(tx, replace(job, amounts=each), now) < replicas
 
     sizes = range(first, job.document.replicas.max + 1)
     return first - 1 + bisect_left(sizes, True, key=lacks)
 
 
-def fits(tx: Transaction, job: Job, size: Allocation, *, room: Room = room) -> bool:
+def fits(tx: Transaction, job: Job, size: Allocation, now: datetime, *, room: Room) -> bool:
     """Return True if ``job`` fits the pool and its resource limits with the amounts of ``size``, or
     already has these amounts.
     """
     same = size.amounts == standing(tx.plans.of(job.id), job)[1].amounts
     allowed = job.document.resource_limits.allow(size)
-    return same or (allowed and room(tx, sized(job, size)) >= size.replicas)
+    return same or (allowed and room(tx, sized(job, size), now) >= size.replicas)
 
 
-def largest(tx: Transaction, job: Job) -> int | None:
+def largest(tx: Transaction, job: Job, now: datetime) -> int | None:
     """Return how many replicas of ``job`` fit the empty pool; None if no node has registered."""
-    nodes = tx.nodes.of(job.pool)
+    nodes = expected(tx.nodes.of(job.pool), now)
     return Ledger(nodes, ()).room(job) if nodes else None
 
 
-def largest_cpus(tx: Transaction, job: Job) -> float:
+def largest_cpus(tx: Transaction, job: Job, now: datetime) -> float:
     """Return the number of processors of the largest usable node of a job's pool; 0 if there is
     none.
     """
-    nodes = tx.nodes.of(job.pool)
+    nodes = expected(tx.nodes.of(job.pool), now)
     return max((node.capacity.cpu_millis for node in nodes if node.schedulable), default=0) / 1000
 
 
-def compared(tx: Transaction, job: Job) -> str:
+def compared(tx: Transaction, job: Job, now: datetime) -> str:
     """Return a phrase that compares the needs of each replica with the total of the pool's usable
     nodes.
     """
-    nodes = [node for node in tx.nodes.of(job.pool) if usable(node, job)]
+    known = expected(tx.nodes.of(job.pool), now)
+    nodes = [node for node in known if usable(node, job)]
     if not nodes:
         kind = job.document.accelerator
         return "none of its nodes is usable" + (f" with accelerator {kind}" if kind else "")
-    kinds = {node.accelerator for node in tx.nodes.of(job.pool) if node.schedulable}
+    kinds = {node.accelerator for node in known if node.schedulable}
     for name, size in job.document.groups.items():
         if size.accelerator is not None and size.accelerator not in kinds:
             return (

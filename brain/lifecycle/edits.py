@@ -11,6 +11,7 @@ from brain.lifecycle.amounts import FULL, ReplicaUse, recent_use
 from brain.lifecycle.batches import ask_with, asked_for
 from brain.lifecycle.capacity import Room, room_beside_others, sized
 from brain.lifecycle.desired import EMPTY, frozen, may_act, standing, wished, wished_batch
+from brain.lifecycle.nodes import expected
 from brain.lifecycle.observed import ThroughputObserved, look
 from brain.lifecycle.plans import draft, inconclusive, instead, obstacle, reserving
 from brain.lifecycle.records import move_plan
@@ -89,7 +90,7 @@ def edit(
     _expect_sensible(cpu_millis, memory_bytes)
     if asked.total.at_least(heading.total) != heading.total:
         expect_within_limits(job, asked)
-    _expect_a_node(tx, job, role or WORKER, asked, heading)
+    _expect_a_node(tx, job, role or WORKER, asked, heading, now)
     _expect_more_than_used(cpu_millis, memory_bytes, used)
     for name in dict(asked.roles):
         if name != role and asked.of(name) != heading.of(name):
@@ -101,8 +102,8 @@ def edit(
         raise Conflict(
             f"job {job.document.name} already has these values, or a plan will give them to it"
         )
-    room = room_beside_others(tx, job)
-    fits = room(tx, sized(job, asked))
+    room = room_beside_others(tx, job, now)
+    fits = room(tx, sized(job, asked), now)
     if fits < size and not at_once:
         raise Conflict(
             f"pool {job.pool} has room for {fits} of {count(size, 'replica')} with these amounts "
@@ -129,7 +130,7 @@ def edit(
     next_step = (
         f"The edit applies now: {_NOTHING_RUNS}."
         if at_once
-        else _next_step(tx, job, plan, settings, room)
+        else _next_step(tx, job, plan, settings, now, room)
     )
     explanation = replace(plan.explanation, reason=reason, next_step=next_step)
     active = tx.plans.active(job.id)
@@ -206,11 +207,13 @@ def _applied(tx: Transaction, job: Job, plan: ScalePlan, now: datetime) -> Scale
     return inconclusive(tx, plan, _NOTHING_RUNS, now)
 
 
-def _next_step(tx: Transaction, job: Job, plan: ScalePlan, settings: Settings, room: Room) -> str:
+def _next_step(
+    tx: Transaction, job: Job, plan: ScalePlan, settings: Settings, now: datetime, room: Room
+) -> str:
     """Return a sentence on the parts of a plan that apply now, and those that apply at the safe
     point.
     """
-    blocked = obstacle(tx, job, replace(plan, state=PlanState.APPROVED), room=room)
+    blocked = obstacle(tx, job, replace(plan, state=PlanState.APPROVED), now, room=room)
     if blocked:
         return f"No part of the edit applies now: {blocked}."
     steps = []
@@ -276,10 +279,16 @@ def _expect_gpus(job: Job, heading: Resources, gpus: int | None, *, at_once: boo
 
 
 def _expect_a_node(
-    tx: Transaction, job: Job, role: str, size: Allocation, heading: Allocation
+    tx: Transaction,
+    job: Job,
+    role: str,
+    size: Allocation,
+    heading: Allocation,
+    now: datetime,
 ) -> None:
     asked, before, wants = size.of(role), heading.of(role), job.document.accelerator_of(role)
-    nodes = [one for one in tx.nodes.of(job.pool) if wants in (None, one.accelerator)]
+    known = expected(tx.nodes.of(job.pool), now)
+    nodes = [one for one in known if wants in (None, one.accelerator)]
     if not nodes or any(asked.copies_within(one.capacity) != 0 for one in nodes):
         return
     cpu, memory, gpus = (

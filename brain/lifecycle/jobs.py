@@ -9,6 +9,7 @@ from brain.errors import BadInput, Conflict
 from brain.lifecycle.capacity import Room, compared, fitting, largest, room, sized
 from brain.lifecycle.desired import Nodes, begin_on, wished
 from brain.lifecycle.earlier import inherit
+from brain.lifecycle.nodes import silent
 from brain.lifecycle.plans import close
 from brain.lifecycle.records import BRAIN, acted, happened, move_job
 from brain.lifecycle.scores import forgo
@@ -24,7 +25,7 @@ from brain.types.job import (
     Secret,
 )
 from brain.types.pool import Freeze
-from brain.types.resources import PoolName, Resources
+from brain.types.resources import Node, PoolName, Resources
 from brain.typeset import count, standing
 
 #: Kind of the record that Brain chose a job's first size.
@@ -104,12 +105,12 @@ def queue(
     )
     asked = sized(job, replace(document.allocation, resources=job.resources))
     first = document.replicas.first
-    fits = largest(tx, asked)
+    fits = largest(tx, asked, now)
     if fits is not None and fits < first:
         field = "replicas.start" if document.replicas.start is not None else "replicas.min"
         raise BadInput(
             f"{field} {first} does not fit the pool {pool}, even when it is empty: it has room "
-            f"for {count(fits, 'replica')}; {compared(tx, asked)}; lower {field} or resources",
+            f"for {count(fits, 'replica')}; {compared(tx, asked, now)}; lower {field} or resources",
             field=field,
         )
     inherit(tx, job, now)
@@ -150,9 +151,9 @@ def admit(
     ids = [job.id for job in waiting]
     tx.plans.read_ahead(ids)
     tx.fits.read_ahead(ids, BEGINS)
-    empty = cache(lambda pool: not tx.nodes.of(pool))
+    nodes_of = cache(tx.nodes.of)
     for job in sorted(waiting, key=lambda job: (-job.document.priority, job.created_at)):
-        if _admitted(tx, job, now, room, empty, barred, first, nodes):
+        if _admitted(tx, job, now, room, nodes_of, barred, first, nodes):
             begun(tx, [job.id])
             started.append(job)
     return tuple(started)
@@ -287,13 +288,13 @@ def _admitted(
     job: Job,
     now: datetime,
     room: Room,
-    empty: Callable[[PoolName], bool],
+    nodes_of: Callable[[PoolName], Sequence[Node]],
     barred: Callable[[Job, int], str | None],
     first: First,
     nodes: FirstNodes,
 ) -> bool:
     _, target = wished(tx.plans.of(job.id), job)
-    fits, bounds = fitting(tx, job, target, room=room), job.document.replicas
+    fits, bounds = fitting(tx, job, target, now, room=room), job.document.replicas
     sizes, named = [target.replicas], _named(tx, job)
     chosen = None if tx.plans.of(job.id) else first(job, named, fits)
     mine = chosen is not None or (named is None and not tx.plans.of(job.id))
@@ -302,7 +303,7 @@ def _admitted(
         sizes = [chosen or least, least]
     why_not = ""
     for size in dict.fromkeys(sizes):
-        why_not = _unfit(job, size, fits, empty) or barred(job, size) or ""
+        why_not = _unfit(job, size, fits, nodes_of, now) or barred(job, size) or ""
         if not why_not:
             job = _beginning(tx, job, size, named, now) if mine else job
             begin_on(tx, job, () if tx.plans.of(job.id) else nodes(job, size), now)
@@ -337,11 +338,16 @@ def _beginning(tx: Transaction, job: Job, size: int, named: int | None, now: dat
     return tx.jobs.put(replace(job, document=document, updated_at=now))
 
 
-def _unfit(job: Job, size: int, fits: int, empty: Callable[[PoolName], bool]) -> str | None:
+def _unfit(
+    job: Job, size: int, fits: int, nodes_of: Callable[[PoolName], Sequence[Node]], now: datetime
+) -> str | None:
     if fits >= size:
         return None
-    if empty(job.pool):
+    nodes = nodes_of(job.pool)
+    if not nodes:
         return f"no node of pool {job.pool} has registered yet"
+    if all(silent(node, now) for node in nodes):
+        return f"no node of pool {job.pool} reports; check that the pool's scaler runs"
     return f"pool {job.pool} has room for {fits} of {count(size, 'replica')} now"
 
 

@@ -129,7 +129,7 @@ def begin(
     remains.
     """
     job = tx.jobs.get(plan.job)
-    if plan.state is not PlanState.APPROVED or obstacle(tx, job, plan, room=room):
+    if plan.state is not PlanState.APPROVED or obstacle(tx, job, plan, now, room=room):
         return plan
     begins = plan_change(plan) if _stays(plan) else f"{plan_change(plan)} begins"
     plan = move_plan(tx, plan, PlanState.APPLYING, begins, now)
@@ -170,7 +170,9 @@ def settle(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetim
     return plan
 
 
-def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -> str | None:
+def obstacle(
+    tx: Transaction, job: Job, plan: ScalePlan, now: datetime, *, room: Room = room
+) -> str | None:
     """Return the obstacle that keeps an approved plan from beginning; None if there is none.
 
     A plan of kind RESTORE has no new size, so neither a freeze nor the job's state stops it, unless
@@ -196,7 +198,7 @@ def obstacle(tx: Transaction, job: Job, plan: ScalePlan, *, room: Room = room) -
         asked = sized(job, target)
     more = plan.current.each.at_least(target.each) != plan.current.each
     grows = target.replicas > plan.current.replicas or more
-    if grows and (fits := room(tx, asked)) < target.replicas:
+    if grows and (fits := room(tx, asked, now)) < target.replicas:
         return f"the pool has room for {fits} of {count(target.replicas, 'replica')} now"
     return None
 
@@ -360,7 +362,7 @@ def instead(
     """Store ``plan`` as approved in place of the active plan, and begin it if possible."""
     if active is not None:
         applying = active.state is PlanState.APPLYING
-        blocked = obstacle(tx, job, plan, room=room) if applying else None
+        blocked = obstacle(tx, job, plan, now, room=room) if applying else None
         if blocked:
             raise Conflict(f"plan {active.generation} is being applied, and {blocked}")
         message = f"superseded by plan {plan.generation}"

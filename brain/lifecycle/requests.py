@@ -62,8 +62,8 @@ def request(
     # An edit that is under way goes on, with the new size.
     ahead = wished(plans, job)[1]
     amounts = ahead.resources
-    room = room_beside_others(tx, job)
-    size, clamped = clamp(tx, job, ahead, replicas, room=room)
+    room = room_beside_others(tx, job, now)
+    size, clamped = clamp(tx, job, ahead, replicas, now, room=room)
     expect_workers(replace(ahead, replicas=size))
     active = tx.plans.active(job.id)
     _expect_change(job, size, current, active, clamped)
@@ -93,7 +93,13 @@ def request(
 
 
 def clamp(
-    tx: Transaction, job: Job, ahead: Allocation, replicas: int, *, room: Room = room
+    tx: Transaction,
+    job: Job,
+    ahead: Allocation,
+    replicas: int,
+    now: datetime,
+    *,
+    room: Room = room,
 ) -> tuple[int, str]:
     """Return the possible size nearest to a request for ``replicas``, and the reason if it differs.
 
@@ -106,7 +112,8 @@ def clamp(
     """
     _expect_some(replicas)
     sizes = list(job.document.replicas.sizes())
-    fits, most = fitting(tx, job, ahead, room=room), job.document.resource_limits.most(ahead)
+    fits = fitting(tx, job, ahead, now, room=room)
+    most = job.document.resource_limits.most(ahead)
     possible = [size for size in sizes if size <= fits]
     if not possible:
         expect_within_limits(job, replace(ahead, replicas=max(sizes[0], others(ahead.roles) + 1)))

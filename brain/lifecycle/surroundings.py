@@ -96,12 +96,12 @@ def situate(
         current=current,
         mode=effective_mode(job, settings),
         active=active,
-        obstacle=obstacle(tx, job, active, room=room) if active and waits else None,
+        obstacle=obstacle(tx, job, active, now, room=room) if active and waits else None,
         present=sight.present,
         model=sight.model,
         unit=sight.unit,
         sizes=sizes,
-        room=fitting(tx, job, current, room=room),
+        room=fitting(tx, job, current, now, room=room),
         telemetry_age_seconds=_age(sight, now),
         stale_after_seconds=stale_after_seconds(next(reversed(sight.samples), None), settings),
         world_age_seconds=_since(sight.world.formed_at if sight.world else None, now),
@@ -336,7 +336,7 @@ def _served(
             workers=sum(member.role == WORKER for member in world.members),
             steps_per_second=1 / present.step_seconds,
             servers=tuple(ParameterServer(cpus=max(reserved, u), used_cpus=u) for u in used),
-            most_cpus=largest_cpus(tx, job) if _raises(tx, job, current) else 0.0,
+            most_cpus=largest_cpus(tx, job, now) if _raises(tx, job, current) else 0.0,
         )
     except Undetermined:
         return None

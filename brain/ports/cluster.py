@@ -102,6 +102,10 @@ class NodeStore(Protocol):
 
     def pools(self) -> Sequence[PoolName]: ...
 
+    def remove(self, names: Collection[NodeName]) -> None:
+        """Remove the nodes of these names; ignore names that no node has."""
+        ...
+
     def get(self, name: NodeName) -> Node:
         """Return the node of this name.
 

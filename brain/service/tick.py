@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from brain import cycle
+from brain import cycle, lifecycle
 from brain.api.bell import Bell
 from brain.api.events import last_event_id
 from brain.api.metrics import Metrics, ServiceCondition
@@ -323,8 +323,8 @@ class Ticker:
             _log.exception("old data could not be deleted; Brain tries again in an hour")
 
     def retain(self) -> None:
-        """Replace old samples by means and delete old means, as the settings say; then delete old
-        directories of ended jobs.
+        """Replace old samples by means and delete old means, as the settings say; then forget nodes
+        that are gone, and delete old directories of ended jobs.
         """
         now = self._clock()
         oldest = now - timedelta(seconds=self._settings.raw_seconds)
@@ -341,6 +341,7 @@ class Ticker:
         with self._stores.transaction() as tx:
             tx.access.forget_answers(before=now - _DAY)
             tx.access.forget_tokens(before=now - _ENDED)
+            lifecycle.forget_gone(tx, now)
         for job in sweep(self._home, self._stores, self._settings, now):
             _log.info("deleted %s of %s, which ended %s", job.path, job.name, job.finished_at)
 

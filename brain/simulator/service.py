@@ -115,8 +115,6 @@ class Service:
         self._forgotten_at = 0.0
         self._index = {_name(node): node.index for node in world.nodes}
         with self.stores.transaction() as tx:
-            for node in world.nodes:
-                tx.nodes.put(_stored(node, self._at(0.0)))
             if world.spec.projects:
                 tx.pools.put_policy(_shares(world.spec, self._at(0.0)))
 
@@ -125,6 +123,8 @@ class Service:
     ) -> Governed:
         """Report the events to Brain, let it decide, and carry out its decisions."""
         with self.stores.transaction() as tx:
+            for node in self._world.nodes:
+                tx.nodes.put(_stored(node, self._now))
             for one in happenings:
                 self._report(tx, one)
             samples = [sample for seen in self._here() for sample in self._samples(seen)]
@@ -169,8 +169,6 @@ class Service:
 
     def _report(self, tx: Transaction, one: SimulatedEvent) -> None:
         at = self._at(one.at_seconds)
-        if one.node is not None:
-            tx.nodes.put(_stored(self._world.nodes[one.node], at))
         if one.run is None:
             return
         if one.event is SimulatedEventKind.ARRIVED:

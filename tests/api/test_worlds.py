@@ -164,6 +164,28 @@ def test_a_node_is_registered_on_service_time(api: Api) -> None:
     assert (found[0].ready, found[0].seen_at) == (True, api.now)
 
 
+def test_a_node_of_which_nothing_is_heard_is_silent_and_no_capacity(api: Api) -> None:
+    with api.client(Role.SCALER) as scaler, api.client() as admin:
+        scaler.send(calls.put_node(node("gone", cpus=64)))
+        api.pass_time(seconds=60)
+        scaler.send(calls.put_node(node("here", cpus=2)))
+        found = admin.send(calls.nodes()).items
+        pool = admin.send(calls.pool("local"))
+    assert [(each.name, each.ready) for each in found] == [("gone", False), ("here", True)]
+    assert (pool.nodes, pool.capacity.cpu_millis) == (1, 2000)
+
+
+def test_a_node_that_is_back_hurries_the_next_turn(api: Api) -> None:
+    with api.client(Role.SCALER) as scaler:
+        scaler.send(calls.put_node(node()))
+        woken = api.woken
+        scaler.send(calls.put_node(node()))
+        assert api.woken == woken
+        api.pass_time(seconds=60)
+        scaler.send(calls.put_node(node()))
+    assert api.woken == woken + 1
+
+
 def test_what_is_only_repeated_hurries_nobody(api: Api) -> None:
     job = _job(api)
     report = ReplicaReport(job=job, replicas=(replica(),), at=api.now)  # type: ignore[arg-type]

@@ -124,6 +124,13 @@ class TestNodeStore:
             assert [each.name for each in by_pool] == ["b", "B"]
             assert [each.name for each in t.nodes.page(after=("a",), size=2)] == ["b"]
 
+    def test_removes_nodes_by_name(self, stores: Stores) -> None:
+        with stores.transaction() as t:
+            for name in ("a", "b", "c"):
+                t.nodes.put(node(name))
+            t.nodes.remove([NodeName("a"), NodeName("c"), NodeName("never")])
+            assert [each.name for each in t.nodes.of()] == ["b"]
+
     def test_knows_no_node_that_never_registered(self, stores: Stores) -> None:
         with stores.transaction() as t, pytest.raises(UnknownNode, match="laptop"):
             t.nodes.get(NodeName("laptop"))

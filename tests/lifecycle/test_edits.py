@@ -284,17 +284,17 @@ def test_other_jobs_get_what_an_edit_frees_and_not_what_it_takes():
     here = training()
     with here.transaction() as (tx, job):
         other = replace(job, id=builders.JobId("j2"))
-        assert room(tx, other) == 3
+        assert room(tx, other, here.now) == 3
     edit(here, memory_bytes=6 * GIB)
     with here.transaction() as (tx, job):
-        assert room(tx, other) == 1
+        assert room(tx, other, here.now) == 1
 
 
 def fits(here: Laptop, memory_bytes: int) -> int:
     """Replicas of another job that fit."""
     with here.transaction() as (tx, job):
         amounts = replace(job.resources, memory_bytes=memory_bytes)
-        return room(tx, replace(job, id=builders.JobId("j2"), amounts=amounts))
+        return room(tx, replace(job, id=builders.JobId("j2"), amounts=amounts), here.now)
 
 
 def test_nobody_gets_what_was_freed_before_it_is_known_not_to_be_missed():

@@ -92,7 +92,7 @@ def test_a_choice_beyond_the_limits_gives_way_to_the_best_one_within_them():
     here = training(2, groups={}, replicas=Bounds(min=1, max=4))
     with here.transaction() as (tx, job):
         given = situation({1: 100.0, 2: 199.0, 4: 390.0}, job=job, current=job.sized(1))
-        _, choice = lifecycle.choose(tx, given, lambda *_: 16)
+        _, choice = lifecycle.choose(tx, given, here.now, lambda *_: 16)
         alone = given.without_target(1, "no other division")
     assert recommend(given).target.replicas == 4
     assert choice.target.replicas == 2

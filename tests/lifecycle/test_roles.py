@@ -447,7 +447,7 @@ def test_what_a_plan_takes_from_servers_is_free_once_it_stands():
     with here.transaction() as (tx, job):
         (share,) = holding(tx, job).shares
         assert share.each == ONE, "it may want everything back"
-        assert fitting(tx, job, job.document.allocation) == 8
+        assert fitting(tx, job, job.document.allocation, here.now) == 8
     reserve(here, SMALL)
     with here.transaction() as (tx, _):
         (node,) = views.nodes(tx, tx.nodes.of(), here.now)

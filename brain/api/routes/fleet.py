@@ -72,7 +72,8 @@ def put_node(node: str, here: Here, who: Who, act: Act) -> Response:
         if changed:
             kind = "node.registered" if known is None else "node.changed"
             tx.events.add(Event(at=now, kind=kind, message=f"node {node} in pool {said.pool}"))
-        return changed
+        # A node that is back counts again at once.
+        return changed or (known is not None and lifecycle.silent(known, now))
 
     return act(stored, status=204, news=bool)
 

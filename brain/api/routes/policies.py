@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fastapi import Response
 
-from brain import errors, wire
+from brain import errors, lifecycle, wire
 from brain.api import routers, views
 from brain.api.acting import Act
 from brain.api.deps import Here, PageSize, Who, answer, json_body
@@ -59,7 +59,7 @@ def put_policy(pool: PoolName, here: Here, who: Who, act: Act) -> Response:
     check_name("pool", pool)
 
     def stored(tx: Transaction) -> StoredPolicy:
-        nodes = tx.nodes.of(pool)
+        nodes = lifecycle.expected(tx.nodes.of(pool), here.clock())
         if nodes:
             written.check_capacity(*_capacity(nodes))
         known = tx.pools.policy(pool)

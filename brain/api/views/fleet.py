@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 
 from brain import lifecycle
@@ -15,9 +15,6 @@ from brain.types.plan import PlanVerdict, ScalePlan
 from brain.types.resources import Node, PoolName, Resources
 from brain.types.world import UNFIT, Replica, ReplicaState, unfit_nodes
 from brain.views import NodeLeft, NodeView, PlanView, PoolView, Series, SeriesPoint
-
-#: Seconds of silence after which a node is not ready; its scaler reports every few seconds.
-_SILENT = timedelta(seconds=60)
 
 #: Units of the metrics that ``TelemetryStore.series`` knows; the others are shares.
 _UNITS: Mapping[str, str] = {
@@ -115,8 +112,8 @@ def pool(tx: Transaction, name: PoolName, now: datetime) -> PoolView:
     sharing = sum(job.document.optimize_mode is OptimizeMode.CLUSTER for job in jobs)
     return PoolView(
         name=name,
-        nodes=len(mine),
-        capacity=sum((one.capacity for one in mine), Resources()),
+        nodes=sum(one.ready for one in mine),
+        capacity=sum((one.capacity for one in mine if one.ready), Resources()),
         reserved=sum((one.reserved for one in mine), Resources()),
         jobs=len(jobs),
         sharing=sharing,
@@ -170,7 +167,7 @@ def _node(
         reserved=reserved,
         slots=node.slots,
         seen_at=node.seen_at,
-        ready=now - node.seen_at < _SILENT,
+        ready=not lifecycle.silent(node, now),
         schedulable=node.schedulable,
         jobs=tuple(sorted(jobs)),
         left=tuple(left),

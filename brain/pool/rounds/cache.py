@@ -1,12 +1,13 @@
 """The cache of a pool, which is kept between turns."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from brain.lifecycle.capacity import holding
+from brain.lifecycle.capacity import holding, on_silent
 from brain.lifecycle.earlier import compared
 from brain.lifecycle.ledger import Holding, Ledger
+from brain.lifecycle.nodes import heard
 from brain.models.job import JobModel
 from brain.models.step_time.kinds import KindSpeeds, learn
 from brain.pool.allocator import JobPlacement
@@ -50,30 +51,32 @@ class Memo:
         self._speeds = learn(())
         #: Bugs by which jobs were left out of that comparison, until ``take_bugs`` returns them.
         self._bugs: list[Exception] = []
+        #: Silent nodes accept no replicas here; ``_known`` has the nodes as their scalers report.
         self.nodes: tuple[Node, ...] = ()
+        self._known: Sequence[Node] = ()
         self.ledger = Ledger((), ())
         self._jobs: dict[JobId, Job] = {}
         self._holdings: dict[JobId, Holding] = {}
         self._lives: dict[JobId, str] = {}
         self._event = -1
 
-    def catch_up(self, tx: Transaction) -> None:
+    def catch_up(self, tx: Transaction, now: datetime) -> None:
         """Read again the jobs that other processes changed since the last read; this is cheap if no
         job changed.
         """
         news = tx.events.after(self._event, limit=_MANY) if self._event >= 0 else ()
         if self._event < 0 or len(news) == _MANY or any(event.job is None for event in news):
-            self.read(tx)
+            self.read(tx, now)
         elif news:
             self.wrote(tx, {event.job for event in news if event.job is not None})
 
-    def read(self, tx: Transaction) -> None:
-        """Read the jobs that changed since the last time."""
+    def read(self, tx: Transaction, now: datetime) -> None:
+        """Read the jobs that changed since the last time, and the nodes as they count now."""
         self.marks = tx.pools.marks(self.pool)
         changed = [id for id, mark in self.marks.items() if self._lives.get(id) != mark.life]
         for gone in self._jobs.keys() - self.marks.keys():
             self._forget(gone)
-        self._see(tx.nodes.of(self.pool))
+        self._see(tx.nodes.of(self.pool), now)
         self._event = tx.events.last_id()
         for job in self._read(tx, changed):
             self._note(job, holding(tx, job), self.marks[job.id].life)
@@ -146,9 +149,9 @@ class Memo:
         """
         return replace(self._holdings[id].target, replicas=replicas).total
 
-    def room(self, tx: Transaction, job: Job) -> int:
+    def room(self, tx: Transaction, job: Job, now: datetime) -> int:
         """Return how many replicas of ``job`` the pool has room for, computed from the cache."""
-        return self.ledger.room(job)
+        return self.ledger.room(job) + on_silent(self._known, self.ledger.held(job.id), now)
 
     def wrote(self, tx: Transaction, jobs: Iterable[JobId]) -> None:
         """Read ``jobs`` again after the transaction changed them; call this at the transaction's
@@ -173,13 +176,13 @@ class Memo:
         self._lives.clear()
         self.decided.clear()
 
-    def _see(self, nodes: Iterable[Node]) -> None:
-        found = tuple(nodes)
+    def _see(self, nodes: Sequence[Node], now: datetime) -> None:
+        found = heard(nodes, now)
         if [_shape(node) for node in found] != [_shape(node) for node in self.nodes]:
             self.ledger = Ledger(found, self._holdings.values())
             self.looked.clear()
             self.foreseen.clear()
-        self.nodes = found
+        self.nodes, self._known = found, nodes
 
     def _read(self, tx: Transaction, ids: list[JobId]) -> list[Job]:
         if len(ids) < _MANY:

@@ -151,7 +151,7 @@ def _divide(
         members = _set_aside(stores, memo, members, done.undecided, now)
         division = divided(members)
     with stores.transaction() as tx:
-        _expect_unchanged(tx, memo, division)
+        _expect_unchanged(tx, memo, division, now)
         _store(tx, memo, members, division, last, settings, now, done, observe=observe)
         memo.wrote(tx, [plan.job for plan in done.plans])
     memo.granted = {} if observe else _begins(members, division)
@@ -308,10 +308,10 @@ def _begins(members: Sequence[PoolMember], division: Division) -> dict[JobId, Jo
     return {id: grant.placement for id, grant in found.items() if grant and grant.placement}
 
 
-def _expect_unchanged(tx: Transaction, memo: Memo, division: Division) -> None:
+def _expect_unchanged(tx: Transaction, memo: Memo, division: Division, now: datetime) -> None:
     """Refuse to act on jobs that were changed since the division began."""
     before = {key: memo.life(JobId(key)) for key in division.changes}
-    memo.catch_up(tx)
+    memo.catch_up(tx, now)
     for key, life in before.items():
         if memo.life(JobId(key)) != life:
             raise Conflict(f"job {division.names[key]} changed while the pool was divided")

@@ -76,6 +76,8 @@ class Fleet:
         self.settings, self.now = settings, builders.NOW
         self.stores: Stores = stores or MemoryStores()
         self.jobs: dict[str, Running] = {}
+        #: Nodes that their scaler no longer reports.
+        self.gone: set[str] = set()
         #: None: every turn looks at everything.
         self.memo: Memo | None = None
         #: Jobs whose new worlds do not step.
@@ -156,10 +158,15 @@ class Fleet:
                 self._scale(running, steps=name not in self.starting)
         return self
 
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock on; scalers go on reporting nodes."""
+        self.now += timedelta(seconds=seconds)
+        builders.report_nodes(self.stores, self.now, gone=self.gone)
+
     def train(self, seconds: int, *, silent: str = "") -> "Fleet":
         """Let all worlds train and be measured, a sample a second and rank."""
         for _ in range(seconds):
-            self.now += timedelta(seconds=1)
+            self.pass_time(1)
             self._sequence += 1
             for name, running in self.jobs.items():
                 if name != silent:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from brain import lifecycle
@@ -43,7 +42,7 @@ class Read(Fleet):
         """Live; every few seconds scalers report, and machines are read."""
         for _ in range(round(60 * minutes / every)):
             self.live(2)
-            self.now += timedelta(seconds=every - 2)
+            self.pass_time(every - 2)
             for name, running in list(self.jobs.items()):
                 if running.replicas:
                     self._observe(running, list(running.replicas.values()))

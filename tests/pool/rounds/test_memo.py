@@ -44,10 +44,10 @@ def test_a_job_that_only_news_can_change_is_left_alone_for_minutes():
     fleet.live(20)
 
     looked = fleet.memo.looked[rigid]
-    fleet.now += timedelta(seconds=250)
+    fleet.pass_time(250)
     fleet.turn()
     assert fleet.memo.looked[rigid] is looked
-    fleet.now += timedelta(seconds=60)
+    fleet.pass_time(60)
     fleet.turn()
     assert fleet.memo.looked[rigid] is not looked
 
@@ -57,21 +57,21 @@ def test_between_two_jobs_of_a_turn_only_what_others_changed_is_read_again():
     ids = [fleet.submit(name, scaling_by(0.9)) for name in ("ends", "stays")]
     memo = Memo(POOL)
     with fleet.stores.transaction() as tx:
-        memo.catch_up(tx)
+        memo.catch_up(tx, fleet.now)
         lives, marks = [memo.life(ids[1])], memo.marks
         lifecycle.cancel(tx, tx.jobs.get(ids[0]), by="ada", now=fleet.now)
-        memo.catch_up(tx)
+        memo.catch_up(tx, fleet.now)
         assert [job.id for job in memo.jobs()] == ids[1:]
         assert (memo.life(ids[1]), memo.marks) == (lives[0], marks)
 
         for change in (lifecycle.suspend, lifecycle.resume):
             change(tx, tx.jobs.get(ids[1]), by="ada", now=fleet.now)
-            memo.catch_up(tx)
+            memo.catch_up(tx, fleet.now)
             lives.append(memo.life(ids[1]))
         assert memo.jobs() == [tx.jobs.get(ids[1])]
         tx.nodes.put(node("b"))
         tx.events.add(event(kind="node.registered", job=None))
-        memo.catch_up(tx)
+        memo.catch_up(tx, fleet.now)
     assert len(set(lives)) == 3, "each change is one to whoever looked before"
     assert [one.name for one in memo.nodes] == ["a", "b"]
 

@@ -386,6 +386,33 @@ def test_a_pool_without_a_node_says_what_a_job_waits_for():
     assert share.reason == "no node of pool local has registered yet"
 
 
+def test_jobs_that_share_a_silent_pool_go_on_as_they_are():
+    fleet = Fleet({"a": 4, "b": 4})
+    fleet.memo = Memo(POOL)
+    for name in ("one", "two"):
+        fleet.submit(name, scaling_by(0.9))
+    fleet.live(120)
+    held, sizes = fleet.held(), [len(fleet.plans(name)) for name in ("one", "two")]
+    assert held, "jobs run"
+
+    fleet.gone = {"a", "b"}
+    fleet.pass_time(60)
+    fleet.live(120)
+
+    assert (fleet.held(), [len(fleet.plans(name)) for name in ("one", "two")]) == (held, sizes)
+
+
+def test_no_job_grows_onto_a_node_that_is_silent():
+    fleet = Fleet({"a": 2, "b": 8})
+    fleet.gone = {"b"}
+    fleet.pass_time(60)
+    fleet.submit("digits", scaling_by(0.9))
+
+    fleet.live(120)
+
+    assert fleet.held() == {"a": 2}
+
+
 def test_a_job_that_nothing_drained_can_hold_is_refused_with_the_reason():
     fleet = Fleet({"a": 2})
     fleet.submit("digits", scaling_by(0.9), replicas=Bounds(min=2, max=2))
