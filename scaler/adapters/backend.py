@@ -18,9 +18,8 @@ from datetime import datetime
 
 from brain import wire
 from brain.errors import BadInput, NotFound
-from brain.types.accelerators import product_in
 from brain.types.job import JobId
-from brain.types.resources import Node, NodeName, PoolName, Resources
+from brain.types.resources import Node, PoolName, Resources
 from brain.types.roles import WORKER
 from brain.types.world import ReplicaExit
 from brain.views import DesiredJob
@@ -30,7 +29,7 @@ from scaler.adapters.job_secrets import JobSecrets
 from scaler.adapters.record import JobRecord, RecordEntry, Suspension
 from scaler.adapters.sources import Sources
 from scaler.adapters.training import ForeignKind, Training
-from scaler.kubernetes.kinds.quantities import resources
+from scaler.kubernetes.pods import places
 from scaler.kubernetes.pods.sight import ended_by_deletion
 from scaler.kubernetes.runtime.cluster import POD, Cluster, Object
 from scaler.ports import NOTHING, Observed, ReplicaPhase
@@ -62,19 +61,8 @@ class ForeignBackend:
         self._lock = threading.RLock()
 
     def nodes(self, now: datetime) -> Sequence[Node]:
-        """The cluster's nodes that take pods."""
-        return [
-            Node(
-                name=NodeName(each["metadata"]["name"]),
-                pool=self._pool,
-                capacity=_allocatable(each),
-                accelerator=_accelerator(each),
-                seen_at=now,
-                schedulable=not (each.get("spec") or {}).get("unschedulable", False),
-            )
-            for each in self._sources.nodes()
-            if _ready(each)
-        ]
+        """Return the cluster's nodes."""
+        return places.described(self._sources.nodes(), self._pool, now, self._sources.borne())
 
     def jobs(self) -> Sequence[JobId]:
         """List jobs with pods, or with recorded replicas."""
@@ -356,18 +344,3 @@ class ForeignBackend:
 
 def _owned(pod: Object, owner: str | None) -> bool:
     return any(each.get("uid") == owner for each in pod["metadata"].get("ownerReferences") or ())
-
-
-def _allocatable(node: Object) -> Resources:
-    status = node.get("status") or {}
-    return resources(status.get("allocatable") or status.get("capacity") or {}, "allocatable")
-
-
-def _accelerator(node: Object) -> str:
-    product = product_in(node["metadata"].get("labels") or {})
-    return product or ("gpu" if _allocatable(node).gpus else "cpu")
-
-
-def _ready(node: Object) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any((c.get("type"), c.get("status")) == ("Ready", "True") for c in conditions)

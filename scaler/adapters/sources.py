@@ -6,6 +6,7 @@ from typing import Protocol
 from brain.types.resources import Resources
 from scaler.adapters.training import ForeignKind
 from scaler.kubernetes.kinds.documents import reserved
+from scaler.kubernetes.pods import places
 from scaler.kubernetes.runtime import Manager, served
 from scaler.kubernetes.runtime.cluster import NODE, POD, Key, Kind, Object, key_of
 from scaler.kubernetes.runtime.store import Store
@@ -32,6 +33,9 @@ class Sources(Protocol):
     def nodes(self) -> Iterable[Object]:
         """Return all nodes."""
 
+    def borne(self) -> Iterable[str]:
+        """Return the tolerations of all jobs' pods, in the form of ``places.tolerations_in``."""
+
     def used(self) -> Resources:
         """Return the sum of the resources that pods reserve, without pods that have ended."""
 
@@ -43,7 +47,8 @@ class Reflected:
         self, manager: Manager, kinds: Sequence[ForeignKind], namespaces: Sequence[str]
     ) -> None:
         """``kinds``: those that are served and may be read; ``namespaces``: as the manager's."""
-        self._jobs = {k.kind: manager.store(k.kind, indexes={"uid": _uid}) for k in kinds}
+        found = {"uid": _uid, "tolerations": places.tolerations_in}
+        self._jobs = {k.kind: manager.store(k.kind, indexes=found) for k in kinds}
         index = {k.label: _named_by(k.label) for k in kinds}
         self._pods = manager.store(POD, indexes=index)
         self._nodes = manager.store(NODE)
@@ -66,6 +71,10 @@ class Reflected:
 
     def nodes(self) -> Iterable[Object]:
         return self._nodes
+
+    def borne(self) -> Iterable[str]:
+        """Return the tolerations of all jobs' pods, in the form of ``places.tolerations_in``."""
+        return {each for store in self._jobs.values() for each in store.values("tolerations")}
 
     def used(self) -> Resources:
         """Return the sum of the resources that pods reserve, without pods that have ended."""

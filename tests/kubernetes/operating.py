@@ -285,7 +285,7 @@ def retire(place: Place) -> None:
 @contextmanager
 def looping(place: Place) -> Iterator[None]:
     """The scaler's loop over the operator's backend, until the block ends."""
-    pace = Pace(look=0.05, poll=0.2, heartbeat=60, repeat=60)
+    pace = Pace(look=0.05, poll=0.2)
 
     async def run() -> None:
         async with place.api.aclient(Role.SCALER) as client:

@@ -32,6 +32,10 @@ class ListedJobs:
     def nodes(self) -> Iterable[Object]:
         return self._all(NODE, "")
 
+    def borne(self) -> Iterable[str]:
+        """Return nothing: tests of taints use reflected stores."""
+        return ()
+
     def used(self) -> Resources:
         """Return the sum of the resources that pods reserve, except pods that are over."""
         pods = (pod for where in self._namespaces for pod in self._all(POD, where))

@@ -7,7 +7,7 @@ alive.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -59,9 +59,11 @@ class KubernetesBackend(Replicas):
         host_ports: tuple[int, int] = (ports.FIRST, ports.LAST),
         losses: NodeLosses | None = None,
         admitted: Callable[[JobId], Mapping[str, int] | None] = lambda job: None,
+        borne: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """``admitted`` returns the number of replicas of each group that a queue allows a job to
-        have; None if the job is in no queue.
+        have; None if the job is in no queue. ``borne`` returns the tolerations of the pods of the
+        pool's jobs, in the form of ``places.tolerations_in``.
         """
         secrets = JobSecrets(cluster, find)
         super().__init__(
@@ -72,7 +74,7 @@ class KubernetesBackend(Replicas):
             drains=self._leaves_cordoned_nodes,
         )
         self._cluster, self._nodes, self._secrets = cluster, nodes, secrets
-        self._admitted = admitted
+        self._admitted, self._borne = admitted, borne
         self._find, self._house, self._pool = find, house, PoolName(pool)
         self._host_ports = host_ports
         self._pods.index("host port", ports.of)
@@ -86,7 +88,7 @@ class KubernetesBackend(Replicas):
 
     def nodes(self, now: datetime) -> Sequence[Node]:
         """Return the cluster's nodes."""
-        return [places.described(node, self._pool, now) for node in self._nodes]
+        return places.described(self._nodes, self._pool, now, self._borne())
 
     def observe(self, job: JobId, now: datetime) -> Observed:
         """Return the job's replicas, the free resources, and the reason if no pod may be added."""

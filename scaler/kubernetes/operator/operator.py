@@ -35,6 +35,7 @@ from scaler.kubernetes.operator.submissions import Submissions
 from scaler.kubernetes.operator.waking import Waking
 from scaler.kubernetes.operator.without_brain import AsyncOwnRule, OwnRule
 from scaler.kubernetes.plans.plans import Plans
+from scaler.kubernetes.pods import places
 from scaler.kubernetes.pods.orders import Installation, elastic, spares_of
 from scaler.kubernetes.pods.quota import JOB_UID, WORKLOAD, job_of
 from scaler.kubernetes.pods.trimming import trimmed
@@ -102,7 +103,7 @@ class Operator:
 
     def _wire(self) -> None:
         options, manager = self._options, self.manager
-        jobs = manager.store(JOB, indexes={"uid": _uid})
+        jobs = manager.store(JOB, indexes={"uid": _uid, "tolerations": places.tolerations_in})
         pods, nodes, plans = manager.store(POD), manager.store(NODE), manager.store(PLAN)
         pods.trim(trimmed)
         self._jobs_store = jobs
@@ -174,6 +175,7 @@ class Operator:
             host_ports=options.host_ports,
             losses=losses,
             admitted=lambda job: self.jobs.queues.admitted(self.jobs.find(job)),
+            borne=lambda: jobs.values("tolerations"),
         )
         manager.listen(POD, lambda change: backend.changed(change, _now()))
 

@@ -7,7 +7,7 @@ from typing import Any
 from scaler.kubernetes.runtime.cluster.kind import Object
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_KEEP_OFF = ("NoSchedule", "NoExecute")
+KEEP_OFF = ("NoSchedule", "NoExecute")
 _CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 #: The taints that Kubernetes puts on a node whose condition ``Ready`` is false or unknown.
 _SILENT = {
@@ -43,7 +43,7 @@ def unselected(pod: Object, node: Object) -> str:
 def repelled(pod: Object, node: Object) -> str:
     """Return why a node's taints repel a pod; empty if they do not."""
     for taint in _taints(node):
-        if taint.get("effect") in _KEEP_OFF and not _tolerated(taint, pod["spec"]):
+        if taint.get("effect") in KEEP_OFF and not tolerated(taint, pod["spec"]):
             return f"has taint {said_taint(taint)}, which the pod does not tolerate"
     return ""
 
@@ -69,7 +69,8 @@ def said_taint(taint: Mapping[str, Any]) -> str:
     return f"{taint.get('key', '')}{value}:{taint.get('effect', '')}"
 
 
-def _tolerated(taint: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+def tolerated(taint: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    """True if a pod's ``spec`` has a toleration for a taint."""
     for each in spec.get("tolerations") or ():
         if each.get("effect") and each["effect"] != taint.get("effect"):
             continue
