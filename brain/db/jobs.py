@@ -1,7 +1,7 @@
 """Jobs, their plans and decisions."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,15 +26,22 @@ from brain.types.resources import PoolName
 
 
 class SqlJobs:
-    """``JobStore`` with one row per job; ``known`` holds the jobs that this transaction has already
-    read.
+    """``JobStore`` with one row per job; ``known`` and ``named`` hold the jobs that the transaction
+    has read ahead, by id, and by project and name.
     """
 
-    def __init__(self, connection: sa.Connection, known: dict[str, Job]) -> None:
+    def __init__(
+        self,
+        connection: sa.Connection,
+        known: dict[str, Job],
+        named: dict[tuple[str, str], Job],
+    ) -> None:
         self._connection = connection
         self._known = known
+        self._named = named
 
     def add(self, job: Job) -> None:
+        self._named.pop(_name(job), None)
         try:
             with self._connection.begin_nested():
                 self._connection.execute(_INSERT_JOB, _job_row(job))
@@ -49,7 +56,7 @@ class SqlJobs:
             ) from taken
 
     def get(self, job: str, project: str = "default") -> Job:
-        found = self._known.get(job)
+        found = self._known.get(job) or self._named.get((project, job))
         # PostgreSQL refuses to look for a text with NUL, which no id or name contains.
         if found is None and "\0" not in job + project:
             found = self._one(_BY_ID, id=job) or self._one(_BY_NAME, name=job, project=project)
@@ -57,9 +64,14 @@ class SqlJobs:
             raise UnknownJob(f"no job of project {project} has the id or name {job}")
         return found
 
-    def read_ahead(self, ids: Collection[str]) -> None:
-        found = self._read(_AMONG, ids=list(ids))
-        self._known.update((job.id, job) for job in found)
+    def read_ahead(self, ids: Collection[str], *, project: str | None = None) -> None:
+        asked = [id for id in ids if "\0" not in id]
+        self._know(self._read(_AMONG, ids=asked))
+        if project is not None and "\0" not in project:
+            names = [name for name in asked if name not in self._known]  # an id comes first
+            named = self._read(_AMONG_NAMED, names=names, project=project)
+            self._named.update((_name(job), job) for job in named)
+            self._know(named)
 
     def known(self, ids: Collection[str]) -> frozenset[JobId]:
         found = self._connection.execute(_KNOWN, {"ids": list(ids)})
@@ -67,6 +79,7 @@ class SqlJobs:
 
     def put(self, job: Job) -> Job:
         self._known.pop(job.id, None)
+        self._named.pop(_name(job), None)
         stored = replace(job, version=job.version + 1)
         same = {"of_id": job.id, "of_version": job.version}
         if self._connection.execute(_CHANGE_JOB, _job_row(stored) | same).rowcount:
@@ -98,6 +111,9 @@ class SqlJobs:
         found = sa.select(jobs.c.pool).distinct().where(UNFINISHED).order_by(jobs.c.pool)
         return self._connection.execute(found).scalars().all()
 
+    def _know(self, found: Iterable[Job]) -> None:
+        self._known.update((job.id, job) for job in found)
+
     def _one(self, statement: sa.Select[Any], **given: object) -> Job | None:
         return next(iter(self._read(statement, **given)), None)
 
@@ -118,12 +134,24 @@ _FITTED = (
     sa.select(jobs).where(jobs.c.id.in_(_NEWEST_IDS), _FIT_OF.exists()).order_by(*_NEWEST_FIRST)
 )
 #: Orders the unfinished job of a name first, else the newest.
-_BY_NAME = (
-    sa.select(jobs)
-    .where(jobs.c.project == sa.bindparam("project"), jobs.c.name == sa.bindparam("name"))
-    .order_by(sa.case((UNFINISHED, 0), else_=1), *_NEWEST_FIRST)
-    .limit(1)
+_MEANT_FIRST = sa.case((UNFINISHED, 0), else_=1), *_NEWEST_FIRST
+_OF_PROJECT = sa.select(jobs).where(jobs.c.project == sa.bindparam("project"))
+_BY_NAME = _OF_PROJECT.where(jobs.c.name == sa.bindparam("name")).order_by(*_MEANT_FIRST).limit(1)
+_NAMED = (
+    _OF_PROJECT.with_only_columns(
+        jobs.c.id,
+        sa.func.row_number().over(partition_by=jobs.c.name, order_by=_MEANT_FIRST).label("place"),
+    )
+    .where(jobs.c.name.in_(sa.bindparam("names", expanding=True)))
+    .subquery()
 )
+_AMONG_NAMED = sa.select(jobs).where(
+    jobs.c.id.in_(sa.select(_NAMED.c.id).where(_NAMED.c.place == 1))
+)
+
+
+def _name(job: Job) -> tuple[str, str]:
+    return job.document.project, job.document.name
 
 
 def _job_row(job: Job) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class SqlTransaction:
         self._connection = connection
         self._free = read_only or connection.dialect.name != "postgresql"
         self._jobs: dict[str, Job] = {}
+        self._named: dict[tuple[str, str], Job] = {}
         self._plans: dict[JobId, Sequence[ScalePlan]] = {}
         self._effective: dict[JobId, tuple[Sequence[ScalePlan], int]] = {}
         self._decisions: dict[JobId, Recommendation | None] = {}
@@ -65,7 +66,7 @@ class SqlTransaction:
 
     @property
     def jobs(self) -> SqlJobs:
-        return SqlJobs(self._in_turn(), self._jobs)
+        return SqlJobs(self._in_turn(), self._jobs, self._named)
 
     @property
     def plans(self) -> SqlPlans:

@@ -40,7 +40,7 @@ class MemoryJobs:
             raise UnknownJob(f"no job of project {project} has the id or name {job}")
         return max(named, key=lambda each: (not each.finished, each.created_at, each.id))
 
-    def read_ahead(self, ids: Collection[str]) -> None:
+    def read_ahead(self, ids: Collection[str], *, project: str | None = None) -> None:
         """Do nothing: dictionaries need no reading ahead."""
 
     def known(self, ids: Collection[str]) -> frozenset[JobId]:

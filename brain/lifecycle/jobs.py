@@ -1,6 +1,6 @@
 """Transitions of jobs: submission, admission, suspension, resumption, cancellation, end."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -157,6 +157,14 @@ def admit(
             begun(tx, [job.id])
             started.append(job)
     return tuple(started)
+
+
+def read_ahead(tx: Transaction, jobs: Collection[JobId]) -> None:
+    """Read, with few statements, what ``suspend``, ``resume`` and ``cancel`` need to know about
+    these jobs.
+    """
+    tx.plans.read_ahead(jobs)
+    tx.fits.read_ahead(jobs, PREEMPTED)
 
 
 def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:

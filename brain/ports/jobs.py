@@ -32,9 +32,10 @@ class JobStore(Protocol):
         """
         ...
 
-    def read_ahead(self, ids: Collection[str]) -> None:
+    def read_ahead(self, ids: Collection[str], *, project: str | None = None) -> None:
         """Read all these jobs with one statement, so that later queries by id need no further
-        statement.
+        statement. With ``project``, read in the same way the jobs of that project that have these
+        names.
 
         This call never changes the result of a query.
         """

@@ -102,3 +102,34 @@ def resized(api: Api, job: JobId) -> list[str]:
     assert answer.status_code == 201, answer.text
     told = [one.partition(" IN (")[0] for one in every]
     return [one for one in told if one.startswith("SELECT") and "FROM tokens" not in one]
+
+
+@pytest.mark.parametrize("action", ["suspend", "resume", "cancel"])
+def test_an_action_on_many_jobs_asks_no_more_than_on_few(
+    action: str, tmp_path: Path, sqlite_url: str, postgresql_url: str
+) -> None:
+    few, many = (8, 40)
+    for url in (sqlite_url, postgresql_url):
+        with closing(SqlStores(url)) as stores:
+            api = Api(tmp_path, stores=stores, now=LOOKED_AT)
+            fill(stores, few)
+            expected = acted(api, action, range(few))
+            fill(stores, many, already=few)
+            assert acted(api, action, range(few, many)) == expected
+            assert len(expected) <= 20
+
+
+def acted(api: Api, action: str, numbers: range) -> list[str]:
+    """The questions that an action on jobs asks the database; signing in apart."""
+    names = [f"job-{number}" if number % 2 else job_id(number) for number in numbers]
+    with api.http(api.token(Role.ADMIN)) as http:
+        http.get("/api/v1/nodes")  # the token's use is noted
+        if action == "resume":
+            http.post("/api/v1/jobs:suspend", json={"jobs": names})
+        with statements() as every:
+            answer = http.post(f"/api/v1/jobs:{action}", json={"jobs": names})
+    outcomes = answer.json()["items"]
+    assert [each["asked"] for each in outcomes] == names
+    assert len([each for each in outcomes if each["job"]]) == 3 * len(names) // 4
+    told = [one.partition(" IN (")[0] for one in every]
+    return [one for one in told if one.startswith("SELECT") and "FROM tokens" not in one]

@@ -22,7 +22,7 @@ ENDS = dict.fromkeys(IDS, LOOKED_AT)
 def ahead(tx: Transaction) -> None:
     """Read everything ahead, an unknown job too."""
     ids = [*IDS, JobId("unknown")]
-    tx.jobs.read_ahead(ids)
+    tx.jobs.read_ahead([*ids, "job-1", "job-4"], project="default")
     tx.plans.read_ahead(ids)
     tx.worlds.read_ahead(ids)
     tx.fits.read_ahead(ids, "other")
@@ -31,6 +31,7 @@ def ahead(tx: Transaction) -> None:
 
 QUESTIONS: dict[str, Callable[[Transaction, JobId], object]] = {
     "job": lambda tx, id: tx.jobs.get(id),
+    "named job": lambda tx, id: tx.jobs.get(tx.jobs.get(id).document.name),
     "plans": lambda tx, id: tx.plans.of(id),
     "effective plans": lambda tx, id: tx.plans.effective(id),
     "changes of plans": lambda tx, id: tx.plans.changes(id),

@@ -1,7 +1,8 @@
 """Actions on several jobs; a refusal for one job does not affect the others."""
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, cast
 
 from fastapi import Response
 
@@ -13,8 +14,8 @@ from brain.api.filters import JOB_KEYS, job_matches, parse_filter
 from brain.api.problems import problem_of, problems
 from brain.errors import BadInput
 from brain.ports import Transaction
-from brain.types.job import JobId
-from brain.views import JobOutcome, JobsRequest, Page
+from brain.types.job import Job, JobId
+from brain.views import JobOutcome, JobsRequest, Page, Problem
 
 router = routers.router("jobs")
 
@@ -55,8 +56,21 @@ def _each(act: Acting, project: str, change: Any) -> Response:
         raise _too_many(f"jobs has {len(wanted.jobs)}", "jobs")
 
     def changed(tx: Transaction) -> Page[JobOutcome]:
-        names = wanted.jobs or _matching(tx, wanted.filter, act)
-        return Page(items=tuple(_outcome(tx, act, name, project, change) for name in names))
+        names, now = wanted.jobs or _matching(tx, wanted.filter, act), act.here.clock()
+        tx.jobs.read_ahead(names, project=project)
+        found = [_job(tx, act, name, project) for name in names]
+        lifecycle.read_ahead(tx, {one.id for one in found if isinstance(one, Job)})
+        done = [_changed(tx, act, one, change, now) for one in found]
+        changed = [one for one in done if isinstance(one, Job)]
+        seen = iter(views.jobs(tx, changed, act.here.settings, now))
+        return Page(
+            items=tuple(
+                JobOutcome(asked=name, job=next(seen))
+                if isinstance(one, Job)
+                else JobOutcome(asked=name, problem=one)
+                for name, one in zip(names, done, strict=True)
+            )
+        )
 
     return act(changed)
 
@@ -77,13 +91,24 @@ def _too_many(said: str, field: str) -> BadInput:
     )
 
 
-def _outcome(tx: Transaction, act: Acting, name: str, project: str, change: Any) -> JobOutcome:
-    now = act.here.clock()
+def _job(tx: Transaction, act: Acting, name: str, project: str) -> Job | Problem:
+    """Return the job with an id or name, or the reason why it cannot be changed."""
     try:
-        job = JobRequest(act.here, act.who, name, project).job(tx, acting=True)
-        job = change(tx, job, by=act.who.name, now=now)
+        return JobRequest(act.here, act.who, name, project).job(tx, acting=True)
+    except (errors.NotFound, errors.NotAllowed) as refused:
+        return problem_of(refused, "")
+
+
+def _changed(
+    tx: Transaction, act: Acting, found: Job | Problem, change: Any, now: datetime
+) -> Job | Problem:
+    """Return the changed job, or the reason why it was not changed."""
+    if isinstance(found, Problem):
+        return found
+    try:
+        # A request may name a job twice.
+        return cast(Job, change(tx, tx.jobs.get(found.id), by=act.who.name, now=now))
     except (errors.VersionMismatch, errors.StalePlan):
         raise  # Another writer was faster, so the whole action is repeated.
     except (errors.NotFound, errors.Conflict, errors.NotAllowed) as refused:
-        return JobOutcome(asked=name, problem=problem_of(refused, ""))
-    return JobOutcome(asked=name, job=views.job(tx, job, act.here.settings, now))
+        return problem_of(refused, "")
