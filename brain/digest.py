@@ -17,12 +17,12 @@ from datetime import UTC, datetime, timedelta
 from brain import estimates
 from brain.errors import BadInput
 from brain.lifecycle.work import role_hours
-from brain.ports import Transaction
+from brain.ports import SeriesStretch, Transaction
 from brain.savings import Span, concerned
 from brain.settings import Settings, prices_of
 from brain.types.advice import AmountAdvice
 from brain.types.digest import Digest, DigestJob, DigestLine, total
-from brain.types.job import Job
+from brain.types.job import Job, JobId
 from brain.types.roles import WORKER
 
 #: Best and worst jobs that are named.
@@ -74,18 +74,20 @@ def digest(tx: Transaction, owner: str, week: str, settings: Settings, now: date
         for job in mine
         if (hours := role_hours(tx.worlds.of(job.id), job, since, until))
     ]
-    lines = {job.id: _lines(tx, job, hours, span, settings, now) for job, hours in held}
+    drawn = _drawn(tx, [job for job, _ in held if job.resources.gpus], span)
+    lines = {
+        job.id: _lines(tx, job, hours, drawn.get(job.id), settings, now) for job, hours in held
+    }
     seen = [
-        _judged(tx, job, sum(hours.values()), lines[job.id], settings, now)
-        for job, hours in held
-        if lines[job.id]
+        _judged(job, sum(hours.values()), lines[job.id]) for job, hours in held if lines[job.id]
     ]
     totals: dict[str, DigestLine] = {}
     for line in (line for some in lines.values() for line in some):
         known = totals.get(line.resource)
         totals[line.resource] = known + line if known else line
     worst = sorted((one for one, waste in seen if waste > 0), key=_by_waste)[:_NAMED]
-    best = [one for one, _ in seen if one not in worst]
+    rest = [one for one, _ in seen if one not in worst]
+    best = sorted(rest, key=lambda one: -one.used_share)[:_NAMED]
     return Digest(
         owner=owner,
         week=name,
@@ -97,8 +99,8 @@ def digest(tx: Transaction, owner: str, week: str, settings: Settings, now: date
         lines=tuple(totals.values()),
         cost=total(line.cost for line in totals.values()),
         wasted_cost=total(line.wasted_cost for line in totals.values()),
-        worst=tuple(worst),
-        best=tuple(sorted(best, key=lambda one: -one.used_share)[:_NAMED]),
+        worst=tuple(_advised(tx, one, settings, now) for one in worst),
+        best=tuple(_advised(tx, one, settings, now) for one in best),
     )
 
 
@@ -106,11 +108,13 @@ def _lines(
     tx: Transaction,
     job: Job,
     hours: Mapping[str, float],
-    span: Span,
+    drawn: float | None,
     settings: Settings,
     now: datetime,
 ) -> list[DigestLine]:
-    """Return the resources of a job that somebody reserved and measured."""
+    """Return the resources of a job that somebody reserved and measured; ``drawn`` is the mean use
+    of its accelerators, if that was measured.
+    """
     prices, found = prices_of(settings.accelerator_prices), []
     for role, time in hours.items():
         advice = estimates.advised(tx, job, settings, now, role=role)
@@ -120,15 +124,21 @@ def _lines(
                 used = amount.reserved * (1 - amount.reserved_unused)
                 each = (amount.reserved, used, amount.target)
                 found.append(_line(resource, each, time, prices.get(resource)))
-    drawn = tx.telemetry.series(job.id, "gpu_share", since=span.since, until=span.until, points=1)
-    if drawn and job.resources.gpus:
+    if drawn is not None:
         held, kind = float(job.resources.gpus), estimates.accelerator_of(tx, job)
-        each = (held, held * drawn[-1].mean, held)
+        each = (held, held * drawn, held)
         line = _line("accelerator", each, hours.get(WORKER, 0.0), prices.get(kind, prices.get("*")))
-        idle = 1 - drawn[-1].mean
+        idle = 1 - drawn
         cost = None if line.cost is None else idle * line.cost
         found.append(replace(line, wasted=idle * line.requested, wasted_cost=cost))
     return found
+
+
+def _drawn(tx: Transaction, jobs: Sequence[Job], span: Span) -> Mapping[JobId, float]:
+    """Return the mean use of each job's accelerators, where it was measured."""
+    asked = SeriesStretch("gpu_share", span.since, span.until)
+    found = tx.telemetry.lines({job.id: asked for job in jobs}, points=1) if jobs else {}
+    return {job: buckets[-1].mean for job, buckets in found.items()}
 
 
 def _line(
@@ -150,14 +160,7 @@ def _line(
     )
 
 
-def _judged(
-    tx: Transaction,
-    job: Job,
-    hours: float,
-    lines: Sequence[DigestLine],
-    settings: Settings,
-    now: datetime,
-) -> tuple[DigestJob, float]:
+def _judged(job: Job, hours: float, lines: Sequence[DigestLine]) -> tuple[DigestJob, float]:
     """Return a job of the week, and the mean share that its requests wasted."""
     shares = [min(1.0, line.used / line.requested) for line in lines]
     waste = sum(line.wasted / line.requested for line in lines) / len(lines)
@@ -168,9 +171,15 @@ def _judged(
         used_share=sum(shares) / len(shares),
         cost=total(line.cost for line in lines),
         wasted_cost=total(line.wasted_cost for line in lines),
-        advice=estimates.report(tx, job, {}, settings, now).headline,
+        advice="",
     )
     return told, waste
+
+
+def _advised(tx: Transaction, one: DigestJob, settings: Settings, now: datetime) -> DigestJob:
+    """Return a job of the week with its advice, which only the jobs that are named need."""
+    card = estimates.report(tx, tx.jobs.get(one.job), {}, settings, now)
+    return replace(one, advice=card.headline)
 
 
 def _by_waste(one: DigestJob) -> tuple[float, float]:

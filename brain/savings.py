@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 
 from brain.estimates.usage import KIND, used_by
 from brain.lifecycle.nodes import heard
+from brain.lifecycle.observed import KIND as POINTS
 from brain.lifecycle.observed import points
 from brain.lifecycle.records import BRAIN
 from brain.lifecycle.verdicts import verdicts
@@ -122,11 +123,18 @@ def savings(
 def concerned(tx: Transaction, since: datetime) -> Iterator[Job]:
     """Yield the jobs that had not ended by ``since``, newest first; only the newest ``_JOBS`` jobs
     are searched.
+
+    The worlds, plans, points and use of each page of jobs are read ahead.
     """
     after: Place | None = None
     for _ in range(_JOBS // _PAGE):
         page = tx.jobs.page(after=after, size=_PAGE)
-        yield from (job for job in page if job.finished_at is None or job.finished_at > since)
+        found = [job for job in page if job.finished_at is None or job.finished_at > since]
+        ids = [job.id for job in found]
+        tx.worlds.read_ahead(ids)
+        tx.plans.read_ahead(ids)
+        tx.fits.read_ahead(ids, KIND, POINTS)
+        yield from found
         if len(page) < _PAGE:
             return
         after = JOBS.place(page[-1])
