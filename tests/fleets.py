@@ -6,7 +6,8 @@ from brain import estimates, wire
 from brain.estimates.usage import Used, folded
 from brain.ports import StoredFit, Stores
 from brain.types.job import JobId, JobState
-from brain.types.plan import PlanState
+from brain.types.plan import Outcome, PlanState, ScalePlan, Verdict
+from brain.types.recommendation import Prediction
 from brain.types.telemetry import SourceId
 from brain.types.world import ReplicaState
 from tests.builders import (
@@ -55,7 +56,7 @@ def fill(stores: Stores, count: int, *, already: int = 0) -> None:
             gone = replica(0, state=ReplicaState.EXITED, ended_at=at(50), unfit="it was slow")
             tx.worlds.put_replicas(id, [gone, replica(1)])
             if number % 8 != 6:
-                tx.plans.add(plan(1, job=id, state=PlanState.VERIFIED))
+                tx.plans.add(_kept(id))
                 tx.plans.add(plan(2, job=id, after=((job_id(0), 1),)))
             tx.plans.decide(id, recommendation(1))
             source = SourceId(f"host-{number}")
@@ -68,6 +69,13 @@ def fill(stores: Stores, count: int, *, already: int = 0) -> None:
             past = [throughput(n, job=id, source=f"past-{number}") for n in range(-120, -99)]
             lost = replace(loss(3, sequence=9, source=f"now-{number}"), job=id, measured_at=at(61))
             tx.telemetry.add([*samples, *past, lost, *hosts], received_at=LOOKED_AT)
+
+
+def _kept(id: JobId) -> ScalePlan:
+    """A plan that was applied, measured and kept."""
+    throughput = Prediction(examples_per_second=640.0, low=600.0, high=680.0)
+    outcome = Outcome(epoch=2, measured=throughput, verdict=Verdict.KEPT)
+    return plan(1, job=id, state=PlanState.VERIFIED, promised=throughput, outcome=outcome)
 
 
 def _state(number: int) -> JobState:

@@ -22,6 +22,7 @@ LISTS = {
     "/api/v1/nodes": Role.VIEWER,
     "/api/v1/plans?page_size=500": Role.VIEWER,
     "/api/v1/savings": Role.VIEWER,
+    "/api/v1/models": Role.VIEWER,
     "/api/v1/digest?owner=ada": Role.VIEWER,
 }
 

@@ -121,6 +121,7 @@ def _noise(sight: ThroughputObserved) -> Noise:
 def models(tx: Transaction) -> ModelsView:
     """Return the promised and the measured throughput of the newest plans of all jobs."""
     plans = [plan for plan in tx.plans.page(after=None, size=_LOOKED_THROUGH) if _judged(plan)]
+    tx.jobs.read_ahead({plan.job for plan in plans})
     kept = tuple(_kept(plan, tx.jobs.get(plan.job).document.name) for plan in plans)
     return ModelsView(calibration=_calibrated(kept), kept=kept[:_LISTED])
 
