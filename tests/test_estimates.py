@@ -1,17 +1,22 @@
 """From what a pool measured to what another job will need."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from brain import estimates, lifecycle
+from brain.estimates.history import rough_points
 from brain.estimates.usage import KIND, Used, folded, used_by
+from brain.inmemory import MemoryStores
 from brain.lifecycle.observed import points
+from brain.ports import TelemetryStore, Transaction
 from brain.types.allocation import Bounds
 from brain.types.estimate import Estimate, EstimateQuestion
-from brain.types.job import Budget, JobDocument, JobState
+from brain.types.job import Budget, JobDocument, JobId, JobState
 from brain.types.resources import Resources
+from brain.types.telemetry import ThroughputSample
 from tests import builders
 from tests.virtual import POOL, QUICK, Laptop, scaling_by
 
@@ -193,3 +198,47 @@ def test_without_readings_of_machines_it_is_not_stored_every_turn():
         stored = tx.fits.get(laptop.id, KIND)
     assert stored is not None
     assert stored.fitted_at == laptop.now - timedelta(seconds=2)
+
+
+class _Reads:
+    """A transaction's telemetry that counts the samples that are read."""
+
+    def __init__(self, telemetry: TelemetryStore) -> None:
+        self._telemetry, self.samples = telemetry, 0
+
+    def newest(self, job: JobId, epoch: int | None = None) -> datetime | None:
+        return self._telemetry.newest(job, epoch)
+
+    def throughput(
+        self, job: JobId, *, since: datetime, epoch: int | None = None
+    ) -> Sequence[ThroughputSample]:
+        found = self._telemetry.throughput(job, since=since, epoch=epoch)
+        self.samples += len(found)
+        return found
+
+
+class _Watched:
+    """A transaction whose telemetry counts what is read."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self.worlds, self.telemetry = tx.worlds, _Reads(tx.telemetry)
+
+
+@pytest.mark.parametrize(("every", "most"), [(1, 70), (300, 50)])
+def test_of_a_long_world_no_more_samples_are_read_than_a_rough_point_needs(every: int, most: int):
+    """A world of three hours, with a step each second or each five minutes; of slow steps all are
+    read, after those of shorter times.
+    """
+    stores = MemoryStores()
+    long = [
+        builders.throughput(n, steps=1, step=n, step_seconds=float(every), step_seconds_mean=every)
+        for n in range(0, 10_800, every)
+    ]
+    with stores.transaction() as tx:
+        tx.worlds.put(builders.world(1, replicas=1, formed_at=builders.at(0)))
+        tx.telemetry.add(long, received_at=builders.at(10_800))
+    with stores.transaction(read_only=True) as tx:
+        watched = _Watched(tx)
+        (point,) = rough_points(watched, builders.job())  # type: ignore[arg-type]
+    assert point.step_seconds == every
+    assert watched.telemetry.samples < most

@@ -87,6 +87,7 @@ _newest_row = (
 )
 _newest = sa.func.max(_newest_row, type_=Micros())
 _NEWEST = sa.select(_newest).where(throughput_contexts.c.job == sa.bindparam("job"))
+_NEWEST_OF_EPOCH = _NEWEST.where(throughput_contexts.c.epoch == sa.bindparam("epoch"))
 _NEWEST_OF_MANY = sa.select(
     ASKED.c.job,
     sa.select(_newest).where(throughput_contexts.c.job == ASKED.c.job).scalar_subquery(),
@@ -168,11 +169,13 @@ class SqlTelemetry:
             return self._placed(_THROUGHPUT, {"job": job, "since": since})
         return self._placed(_THROUGHPUT_OF_EPOCH, {"job": job, "since": since, "epoch": epoch})
 
-    def newest(self, job: JobId) -> datetime | None:
-        if job in self._known.throughput:
+    def newest(self, job: JobId, epoch: int | None = None) -> datetime | None:
+        if epoch is None and job in self._known.throughput:
             heard = self._known.throughput[job].samples
             return heard[-1].measured_at if heard else None
-        found: datetime | None = self._connection.execute(_NEWEST, {"job": job}).scalar_one()
+        asked = _NEWEST if epoch is None else _NEWEST_OF_EPOCH
+        given = {"job": job} if epoch is None else {"job": job, "epoch": epoch}
+        found: datetime | None = self._connection.execute(asked, given).scalar_one()
         return found
 
     def steps_before(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from brain.errors import Undetermined
 from brain.estimates.usage import KIND, used_by
@@ -17,12 +17,15 @@ from brain.ports import Transaction
 from brain.types.job import Job, JobDocument, JobId, JobState
 from brain.types.order import JOBS, Place
 from brain.types.resources import PoolName
+from brain.types.world import World
 
 #: Number of newest jobs whose documents are compared, and of similar ones that are read.
 _DOCUMENTS, _READ, _PAGE = 2000, 40, 200
 #: For a job without a point: newest worlds that are read, steps that each must have, and their
 #: largest scatter.
 _WORLDS, _STEPS, _SPREAD = 3, 10, 0.5
+#: Seconds of newest samples of such a world that are read, until they suffice.
+_WINDOWS_SECONDS = (60.0, 300.0, 900.0)
 
 
 def pasts(tx: Transaction, subject: Script) -> list[Past]:
@@ -56,7 +59,7 @@ def _past(tx: Transaction, job: Job) -> Past:
         succeeded=job.state is JobState.SUCCEEDED,
         failed=job.state is JobState.FAILED,
         leaked=used.leaked,
-        points=() if job.document.groups else tuple(points(tx, job)) or _rough(tx, job),
+        points=() if job.document.groups else tuple(points(tx, job)) or rough_points(tx, job),
         uses=used.uses,
         reserved_millis=float(job.resources.cpu_millis),
         checkpoint_bytes=used.checkpoint_bytes,
@@ -65,19 +68,38 @@ def _past(tx: Transaction, job: Job) -> Past:
     )
 
 
-def _rough(tx: Transaction, job: Job) -> tuple[Point, ...]:
+def rough_points(tx: Transaction, job: Job) -> tuple[Point, ...]:
     """Return rough points of a job that was never measured well enough for a decision.
 
     A decision waits for better measurements; an estimate cannot, and gives its uncertainty.
     """
     found = []
     for world in sorted(tx.worlds.of(job.id), key=lambda world: world.epoch)[-_WORLDS:]:
-        samples = tx.telemetry.throughput(job.id, since=world.formed_at, epoch=world.epoch)
-        try:
-            found.append(measure(samples, minimum_steps=_STEPS, spread_limit=_SPREAD))
-        except Undetermined:
-            continue
+        point = _newest_point(tx, world)
+        found += [] if point is None else [point]
     return tuple(found)
+
+
+def _newest_point(tx: Transaction, world: World) -> Point | None:
+    """Return a rough point of a world, from no more of its newest samples than are needed.
+
+    A world with so few samples that its steps must be slow is read as a whole.
+    """
+    newest = tx.telemetry.newest(world.job, world.epoch)
+    if newest is None:
+        return None
+    begins = [newest - timedelta(seconds=seconds) for seconds in _WINDOWS_SECONDS]
+    for since in (*begins, world.formed_at):
+        samples = tx.telemetry.throughput(
+            world.job, since=max(since, world.formed_at), epoch=world.epoch
+        )
+        try:
+            return measure(samples, minimum_steps=_STEPS, spread_limit=_SPREAD)
+        except Undetermined:
+            enough = len(samples) > _STEPS * world.processes
+            if since <= world.formed_at or (since == begins[-1] and enough):
+                break
+    return None
 
 
 def _steps(tx: Transaction, job: Job) -> float | None:

@@ -103,10 +103,11 @@ class MemoryTelemetry:
         samples = self._since(ThroughputSample, job, since)
         return [each for each in samples if epoch is None or each.place.epoch == epoch]
 
-    def newest(self, job: JobId) -> datetime | None:
+    def newest(self, job: JobId, epoch: int | None = None) -> datetime | None:
         mine = self._samples.get(job, {}).values()
-        instants = [each.measured_at for each in mine if isinstance(each, ThroughputSample)]
-        return max(instants, default=None)
+        heard = (each for each in mine if isinstance(each, ThroughputSample))
+        wanted = (each for each in heard if epoch is None or each.place.epoch == epoch)
+        return max((each.measured_at for each in wanted), default=None)
 
     def steps_before(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
         found: dict[JobId, int] = {}

@@ -84,8 +84,10 @@ class TelemetryStore(Protocol):
         """Return the throughput samples of all workers of a job, oldest first."""
         ...
 
-    def newest(self, job: JobId) -> datetime | None:
-        """Return the time of a job's newest throughput sample; None if none is stored."""
+    def newest(self, job: JobId, epoch: int | None = None) -> datetime | None:
+        """Return the time of the newest throughput sample of a job, or of one of its worlds; None
+        if none is stored.
+        """
         ...
 
     def steps_before(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:

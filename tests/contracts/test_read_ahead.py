@@ -47,6 +47,7 @@ QUESTIONS: dict[str, Callable[[Transaction, JobId], object]] = {
     "last seconds": lambda tx, id: tx.telemetry.throughput(id, since=at(30.5)),
     "longer ago": lambda tx, id: tx.telemetry.throughput(id, since=at(-10_000)),
     "newest": lambda tx, id: tx.telemetry.newest(id),
+    "newest of an epoch": lambda tx, id: tx.telemetry.newest(id, 1),
     "hosts": lambda tx, id: tx.telemetry.hosts(id, since=LOOKED_AT - MINUTE),
     "hosts longer ago": lambda tx, id: tx.telemetry.hosts(id, since=at(-10_000)),
     "losses": lambda tx, id: tx.telemetry.losses(id),
