@@ -17,8 +17,9 @@ from brain.types.resources import PoolName, Resources
 from brain.types.roles import WORKER
 from brain.typeset import cores, gibibytes
 
-#: Number of newest jobs that are searched for runs of the script, and of runs whose use counts.
-_ASKED, _HEARD = 200, 6
+#: Number of newest jobs that are searched for runs of the script, of newest runs that are read, and
+#: of runs whose use counts.
+_ASKED, _RUNS, _HEARD = 200, 40, 6
 #: Time for which a run must have been read, because a run's beginning is not typical of it.
 _READ = timedelta(minutes=30)
 
@@ -76,9 +77,13 @@ def _earlier(tx: Transaction, document: JobDocument, owner: str) -> tuple[RoleUs
     A reservation of memory is a limit, so a run that is only similar is no reason for one.
     """
     mine, use, leaky = _followed(document, owner), RoleUse(role=WORKER), list[str]()
-    for job in tx.jobs.page(after=None, size=_ASKED):
-        if job.state is JobState.FAILED or _followed(job.document, job.owner) != mine:
-            continue
+    runs = [
+        job
+        for job in tx.jobs.page(after=None, size=_ASKED)
+        if job.state is not JobState.FAILED and _followed(job.document, job.owner) == mine
+    ][:_RUNS]
+    tx.fits.read_ahead([job.id for job in runs], KIND)
+    for job in runs:
         used = used_by(tx.fits.get(job.id, KIND))
         seen, name = used.role(WORKER), job.document.name
         if seen is not None and seen.days >= _READ / timedelta(days=1):

@@ -1,18 +1,23 @@
 """A job that names no amounts begins with those of earlier runs, through the submit route."""
 
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from brain import calls
+from brain import calls, estimates
+from brain.db import SqlStores
+from brain.settings import Settings
 from brain.types.allocation import Bounds
 from brain.types.document import UNSAID
 from brain.types.estimate import EstimateQuestion
-from brain.types.resources import Resources
+from brain.types.resources import PoolName, Resources
 from brain.types.world import WorldEvent
 from tests import builders
 from tests.api.app import Api
+from tests.statements import statements
 from tests.virtual import Laptop, scaling_by
 
 GIB = 2**30
@@ -73,6 +78,28 @@ def test_a_job_begins_with_what_its_script_needed_and_says_why(api: Api):
     assert 700 < amounts.cpu_millis < 900
     assert GIB < amounts.memory_bytes < 1.3 * GIB
     assert "exploring" in told
+
+
+def test_earlier_runs_are_read_together(sqlite_url: str):
+    """Short runs, of which none was read for long enough."""
+    wanted = builders.document(resources=UNSAID, script_hash="a1")
+    with closing(SqlStores(sqlite_url)) as stores, statements() as asked:
+        with stores.transaction() as tx:
+            for number in range(60):
+                made = builders.job(f"j{number}", name=f"n{number}")
+                tx.jobs.add(replace(made, document=replace(wanted, name=f"n{number}")))
+        asked.clear()
+        with stores.transaction() as tx:
+            found = estimates.first_amounts(
+                tx,
+                wanted,
+                owner="ada",
+                pool=PoolName("local"),
+                settings=Settings(policy_mode="auto"),
+                now=builders.NOW,
+            )
+    assert found is None
+    assert len([one for one in asked if "FROM fits" in one]) == 1
 
 
 def test_a_run_read_only_at_its_start_limits_no_memory(tmp_path: Path):
