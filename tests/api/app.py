@@ -1,7 +1,7 @@
 """The app over stores in memory, and clients of every role."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import httpx2
 from cryptography.fernet import Fernet
 from fastapi import FastAPI
 
+from brain import calls
 from brain.api import auth
 from brain.api.app import create_app
 from brain.api.secrets import Seal
@@ -17,9 +18,9 @@ from brain.client import AsyncBrainClient, BrainClient
 from brain.inmemory import MemoryStores
 from brain.ports import Stores
 from brain.settings import Settings
-from brain.types.job import JobId
+from brain.types.job import JobId, JobState
 from brain.types.record import Role
-from tests.builders import NOW, node
+from tests.builders import NOW, at, host, node, throughput, world
 
 URL = "http://127.0.0.1:8080"
 
@@ -101,3 +102,21 @@ def digits(**fields: Any) -> dict[str, Any]:
     """A job document as a person writes it."""
     given = {"name": "digits", "command": ["python", "t.py"], "replicas": {"min": 1, "max": 4}}
     return given | fields
+
+
+def run_for_a_minute(api: Api, name: str = "digits") -> JobId:
+    """Let a job run for a minute, two workers in step."""
+    with api.client() as admin:
+        id = admin.send(calls.submit(digits(name=name, steps=10_000))).id
+    with api.stores.transaction() as tx:
+        job = tx.jobs.get(id).moved(JobState.STARTING, "fits", at(0))
+        tx.jobs.put(job.moved(JobState.RUNNING, "steps", at(0)))
+        tx.worlds.put(replace(world(1, replicas=2, stepping_at=at(0)), job=id))
+        samples = [
+            throughput(n, job=id, rank=rank, replicas=2, processes=2)
+            for n in range(60)
+            for rank in range(2)
+        ]
+        tx.telemetry.add([*samples, host(30, job=id)], received_at=at(60))
+    api.now = at(60)
+    return id

@@ -15,33 +15,10 @@ from brain.types.recommendation import Prediction
 from brain.types.telemetry import Phase
 from brain.types.world import MemoryCheckpoint, ReplicaState, WorldEvent, WorldReport
 from brain.views import JobView, MemoryView
-from tests.api.app import Api, digits
-from tests.builders import at, explanation, host, plan, recommendation, replica, throughput, world
+from tests.api.app import Api, run_for_a_minute
+from tests.builders import at, explanation, plan, recommendation, replica, throughput, world
 
 PROMISE = Prediction(examples_per_second=600, low=500, high=700)
-
-
-@pytest.fixture
-def running(api: Api) -> JobId:
-    """A job that has been running for a minute, two workers in step."""
-    return _run(api, "digits")
-
-
-def _run(api: Api, name: str) -> JobId:
-    with api.client() as admin:
-        id = admin.send(calls.submit(digits(name=name, steps=10_000))).id
-    with api.stores.transaction() as tx:
-        job = tx.jobs.get(id).moved(JobState.STARTING, "fits", at(0))
-        tx.jobs.put(job.moved(JobState.RUNNING, "steps", at(0)))
-        tx.worlds.put(replace(world(1, replicas=2, stepping_at=at(0)), job=id))
-        samples = [
-            throughput(n, job=id, rank=rank, replicas=2, processes=2)
-            for n in range(60)
-            for rank in range(2)
-        ]
-        tx.telemetry.add([*samples, host(30, job=id)], received_at=at(60))
-    api.now = at(60)
-    return id
 
 
 def view(api: Api, job: str) -> JobView:
@@ -302,7 +279,7 @@ def test_a_list_of_more_jobs_than_sparklines_are_kept_has_them_all(
     api: Api, running: JobId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.now = at(0)
-    _run(api, "another")
+    run_for_a_minute(api, "another")
     monkeypatch.setattr(sparklines, "_KEPT", 1)
     first = _lines(api)
     assert len(first) == 2
@@ -381,28 +358,6 @@ def test_a_series_that_cannot_be_is_refused(api: Api, running: JobId, query: str
         assert http.get(f"/api/v1/jobs/{running}/series?{query}").status_code == 422
 
 
-def test_nodes_show_what_live_replicas_reserve(api: Api, running: JobId) -> None:
-    api.add_node(cpus=4)
-    with api.stores.transaction() as tx:
-        gone = replica(1, state=ReplicaState.EXITED)
-        tx.worlds.put_replicas(running, [replica(0), gone])
-    with api.client() as client:
-        found = client.send(calls.nodes()).items[0]
-    assert (found.reserved.cpu_millis, found.jobs, found.ready) == (1000, ("digits",), True)
-
-
-def test_a_node_that_a_job_left_as_sick_says_by_whom_why_and_until_when(
-    api: Api, running: JobId
-) -> None:
-    api.add_node()
-    sick = replica(0, state=ReplicaState.EXITED, ended_at=at(30), unfit="Xid 79: it fell off")
-    with api.stores.transaction() as tx:
-        tx.worlds.put_replicas(running, [sick])
-    with api.client() as client:
-        (left,) = client.send(calls.nodes()).items[0].left
-    assert (left.job_name, left.until, left.why) == ("digits", at(3630), "Xid 79: it fell off")
-
-
 def test_a_job_says_for_an_hour_which_node_it_keeps_off(api: Api, running: JobId) -> None:
     sick = replica(0, state=ReplicaState.EXITED, ended_at=at(30), unfit="it is slow")
     with api.stores.transaction() as tx:
@@ -411,13 +366,6 @@ def test_a_job_says_for_an_hour_which_node_it_keeps_off(api: Api, running: JobId
     assert ("LeftNode", reason) in [(c.kind, c.reason) for c in view(api, running).conditions]
     api.now = at(3630)
     assert "LeftNode" not in [c.kind for c in view(api, running).conditions]
-
-
-def test_a_silent_node_is_not_ready(api: Api, running: JobId) -> None:
-    api.add_node()
-    api.pass_time(minutes=2)
-    with api.client() as client:
-        assert not client.send(calls.nodes()).items[0].ready
 
 
 def test_an_advise_only_job_says_why(api: Api, running: JobId) -> None:
