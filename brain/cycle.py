@@ -17,7 +17,7 @@ fails if another Brain stored a plan first (``Conflict``), or if the job's telem
 Calling ``turn`` again, at any time and from any number of Brains, is safe.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -151,14 +151,13 @@ def turn(
 def admit(
     stores: Stores, memo: Memo, made: _Made, settings: Settings, now: datetime
 ) -> tuple[JobId, ...]:
-    """Start the queued jobs that fit into the pool.
-
-    Start none of them if another writer changed one of these jobs in the meantime.
+    """Start the queued jobs that fit into the pool, or none if another writer changed one of
+    them.
     """
     if not memo.queued():
         return ()
     try:
-        return _admitted(stores, memo, [job.id for job in memo.queued()], settings, now)
+        return _admitted(stores, memo, settings, now)
     except Conflict:
         memo.undone()
     except Unavailable:
@@ -169,13 +168,10 @@ def admit(
     return ()
 
 
-def _admitted(
-    stores: Stores, memo: Memo, ids: Sequence[JobId], settings: Settings, now: datetime
-) -> tuple[JobId, ...]:
+def _admitted(stores: Stores, memo: Memo, settings: Settings, now: datetime) -> tuple[JobId, ...]:
     with stores.transaction() as tx:
         memo.catch_up(tx, now)
-        tx.jobs.read_ahead(ids)
-        queue = [tx.jobs.get(id) for id in ids]
+        queue = rounds.queued(tx, memo, settings)
         limits = rounds.AcceleratorLimits(tx, memo)
         starts = rounds.Starts(queue, settings, tx, memo, now)
         started = lifecycle.admit(

@@ -21,6 +21,7 @@ from brain.types.job import Job, JobId
 from brain.types.plan import ScalePlan
 from brain.types.pool import Freeze
 from brain.types.recommendation import Recommendation
+from brain.types.resources import Node, PoolName
 from brain.types.world import Replica, World
 
 #: Key of the advisory lock of writers; any number that nothing else in the database uses.
@@ -30,9 +31,9 @@ _WRITERS = 0x627261696E
 class SqlTransaction:
     """All stores on one connection.
 
-    A transaction caches the plans, worlds, fits and freezes that it has read. No other transaction
-    writes them meanwhile, and a turn (one pass of decisions about a pool) reads each of them
-    several times. A transaction also caches rows that were read ahead.
+    A transaction caches the plans, worlds, fits, nodes and freezes that it has read. No other
+    transaction writes them meanwhile, and a turn (one pass of decisions about a pool) reads each of
+    them several times. A transaction also caches rows that were read ahead.
     """
 
     def __init__(self, connection: sa.Connection, *, read_only: bool) -> None:
@@ -46,6 +47,7 @@ class SqlTransaction:
         self._worlds: dict[JobId, Sequence[World]] = {}
         self._latest: dict[JobId, World | None] = {}
         self._present: dict[JobId, Sequence[Replica]] = {}
+        self._nodes: dict[PoolName | None, Sequence[Node]] = {}
         self._freezes: list[Sequence[Freeze]] = []
         self._samples = KnownSamples()
         self._fits: dict[tuple[JobId, str], StoredFit | None] = {}
@@ -88,7 +90,7 @@ class SqlTransaction:
 
     @property
     def nodes(self) -> SqlNodes:
-        return SqlNodes(self._in_turn())
+        return SqlNodes(self._in_turn(), self._nodes)
 
     @property
     def events(self) -> SqlEvents:

@@ -147,17 +147,26 @@ _REPLICAS_ON = sa.select(replicas).where(
 
 
 class SqlNodes:
-    """``NodeStore``, one row per node."""
+    """``NodeStore``, one row per node; ``known`` holds the nodes of pools that this transaction has
+    already read.
+    """
 
-    def __init__(self, connection: sa.Connection) -> None:
+    def __init__(
+        self, connection: sa.Connection, known: dict[PoolName | None, Sequence[Node]]
+    ) -> None:
         self._connection = connection
+        self._known = known
 
     def put(self, node: Node) -> None:
+        self._known.clear()
         upsert(self._connection, nodes, [row(node)])
 
     def of(self, pool: PoolName | None = None) -> Sequence[Node]:
-        named = sa.select(nodes).order_by(nodes.c.name)
-        return self._read(named if pool is None else named.where(nodes.c.pool == pool))
+        if pool not in self._known:
+            named = sa.select(nodes).order_by(nodes.c.name)
+            asked = named if pool is None else named.where(nodes.c.pool == pool)
+            self._known[pool] = self._read(asked)
+        return list(self._known[pool])
 
     def page(self, *, after: Place | None, size: int, order: Order = NODES) -> Sequence[Node]:
         return self._read(page(nodes, order, after, size))

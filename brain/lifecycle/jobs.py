@@ -3,11 +3,10 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cache
 
 from brain.errors import BadInput, Conflict
 from brain.lifecycle.capacity import Room, compared, fitting, largest, room, sized
-from brain.lifecycle.desired import Nodes, begin_on, wished
+from brain.lifecycle.desired import FIRST_NODES, Nodes, begin_on, wished
 from brain.lifecycle.earlier import inherit
 from brain.lifecycle.nodes import silent
 from brain.lifecycle.plans import close
@@ -25,7 +24,7 @@ from brain.types.job import (
     Secret,
 )
 from brain.types.pool import Freeze
-from brain.types.resources import Node, PoolName, Resources
+from brain.types.resources import PoolName, Resources
 from brain.typeset import count, standing
 
 #: Kind of the record that Brain chose a job's first size.
@@ -146,14 +145,13 @@ def admit(
 
     Returns the started jobs, each in its state before the start.
     """
-    started, waiting = [], list(queue)
+    started, queue = [], sorted(queue, key=lambda job: (-job.document.priority, job.created_at))
     # At once, because other writers wait for this transaction, and thousands of jobs may wait.
-    ids = [job.id for job in waiting]
+    ids = [job.id for job in queue]
     tx.plans.read_ahead(ids)
-    tx.fits.read_ahead(ids, BEGINS)
-    nodes_of = cache(tx.nodes.of)
-    for job in sorted(waiting, key=lambda job: (-job.document.priority, job.created_at)):
-        if _admitted(tx, job, now, room, nodes_of, barred, first, nodes):
+    tx.fits.read_ahead(ids, BEGINS, FIRST_NODES)
+    for job in queue:
+        if _admitted(tx, job, now, room, barred, first, nodes):
             begun(tx, [job.id])
             started.append(job)
     return tuple(started)
@@ -296,7 +294,6 @@ def _admitted(
     job: Job,
     now: datetime,
     room: Room,
-    nodes_of: Callable[[PoolName], Sequence[Node]],
     barred: Callable[[Job, int], str | None],
     first: First,
     nodes: FirstNodes,
@@ -311,7 +308,7 @@ def _admitted(
         sizes = [chosen or least, least]
     why_not = ""
     for size in dict.fromkeys(sizes):
-        why_not = _unfit(job, size, fits, nodes_of, now) or barred(job, size) or ""
+        why_not = _unfit(tx, job, size, fits, now) or barred(job, size) or ""
         if not why_not:
             job = _beginning(tx, job, size, named, now) if mine else job
             begin_on(tx, job, () if tx.plans.of(job.id) else nodes(job, size), now)
@@ -346,12 +343,10 @@ def _beginning(tx: Transaction, job: Job, size: int, named: int | None, now: dat
     return tx.jobs.put(replace(job, document=document, updated_at=now))
 
 
-def _unfit(
-    job: Job, size: int, fits: int, nodes_of: Callable[[PoolName], Sequence[Node]], now: datetime
-) -> str | None:
+def _unfit(tx: Transaction, job: Job, size: int, fits: int, now: datetime) -> str | None:
     if fits >= size:
         return None
-    nodes = nodes_of(job.pool)
+    nodes = tx.nodes.of(job.pool)
     if not nodes:
         return f"no node of pool {job.pool} has registered yet"
     if all(silent(node, now) for node in nodes):

@@ -114,7 +114,7 @@ class JobView:
     #: Age of the newest sample; None before the first one.
     telemetry_age_seconds: float | None
     #: Age from which telemetry is stale: ``stale_seconds``, or more if the job's steps are slow.
-    stale_after_seconds: float
+    stale_after_seconds: float = 60.0
     losses: TelemetryLosses
     #: State of checkpoints in memory; None if the job keeps none there.
     memory: MemoryView | None

@@ -16,6 +16,15 @@ from brain.pool.rounds.findings import undecided
 from brain.pool.rounds.limits import AcceleratorLimits
 from brain.pool.rounds.looks import looked
 from brain.pool.rounds.plans import joined, share
-from brain.pool.rounds.starts import Starts
+from brain.pool.rounds.starts import Starts, queued
 
-__all__ = ["AcceleratorLimits", "Memo", "Starts", "joined", "looked", "share", "undecided"]
+__all__ = [
+    "AcceleratorLimits",
+    "Memo",
+    "Starts",
+    "joined",
+    "looked",
+    "queued",
+    "share",
+    "undecided",
+]

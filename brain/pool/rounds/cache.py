@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.lifecycle.capacity import holding, on_silent
+from brain.lifecycle.desired import FIRST_NODES
 from brain.lifecycle.earlier import compared
 from brain.lifecycle.ledger import Holding, Ledger
 from brain.lifecycle.nodes import heard
@@ -17,7 +18,7 @@ from brain.types.job import Job, JobId, JobState
 from brain.types.recommendation import Recommendation
 from brain.types.resources import Node, PoolName, Resources
 
-#: Number of changed jobs above which one query for all is faster than one query for each.
+#: Number of new events from which on the marks show the changed jobs faster than the events do.
 _MANY = 50
 #: The most jobs, the newest ones, by which kinds of accelerator are compared.
 _COMPARED = 200
@@ -78,8 +79,10 @@ class Memo:
             self._forget(gone)
         self._see(tx.nodes.of(self.pool), now)
         self._event = tx.events.last_id()
-        for job in self._read(tx, changed):
-            self._note(job, holding(tx, job), self.marks[job.id].life)
+        _read_ahead(tx, changed)
+        for id in changed:
+            job = tx.jobs.get(id)
+            self._note(job, holding(tx, job), self.marks[id].life)
 
     def job(self, id: JobId) -> Job:
         """Return a job as it was last read."""
@@ -157,8 +160,9 @@ class Memo:
         """Read ``jobs`` again after the transaction changed them; call this at the transaction's
         end.
         """
-        self._event = tx.events.last_id()
-        for id in jobs:
+        self._event, ids = tx.events.last_id(), list(jobs)
+        _read_ahead(tx, ids)
+        for id in ids:
             job = tx.jobs.get(id)
             if job.finished:
                 self._forget(id)
@@ -184,12 +188,6 @@ class Memo:
             self.foreseen.clear()
         self.nodes, self._known = found, nodes
 
-    def _read(self, tx: Transaction, ids: list[JobId]) -> list[Job]:
-        if len(ids) < _MANY:
-            return [tx.jobs.get(id) for id in ids]
-        wanted = set(ids)
-        return [job for job in tx.jobs.unfinished(self.pool) if job.id in wanted]
-
     def _note(self, job: Job, held: Holding, life: str) -> None:
         self._jobs[job.id], self._holdings[job.id], self._lives[job.id] = job, held, life
         self.ledger.note(held)
@@ -200,6 +198,16 @@ class Memo:
             known.pop(id, None)
         self.foreseen.pop(id, None)
         self.ledger.drop(id)
+
+
+def _read_ahead(tx: Transaction, jobs: Sequence[JobId]) -> None:
+    """Read, with few statements, what ``holding`` needs to know about these jobs."""
+    if len(jobs) < 2:
+        return
+    tx.jobs.read_ahead(jobs)
+    tx.plans.read_ahead(jobs)
+    tx.worlds.read_ahead(jobs)
+    tx.fits.read_ahead(jobs, FIRST_NODES)
 
 
 def _measured(model: JobModel) -> Mapping[str, float]:

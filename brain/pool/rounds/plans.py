@@ -17,7 +17,7 @@ from brain.pool.division.members import UNKNOWN_KINDS, beside_slow
 from brain.pool.division.shapes import Spread
 from brain.pool.rounds.cache import Memo
 from brain.pool.rounds.findings import undecided
-from brain.pool.rounds.starts import known_before
+from brain.pool.rounds.starts import known_before, read_ahead
 from brain.ports import Stores, Tracer, Transaction, untraced
 from brain.settings import Settings
 from brain.types.job import Intent, Job, JobId
@@ -188,8 +188,9 @@ def _set_aside(
 
 def _members(tx: Transaction, memo: Memo, settings: Settings) -> list[PoolMember]:
     """Return the running jobs that were looked at, and the waiting ones, oldest first."""
-    found = []
-    queue = {job.id for job in memo.queued()}
+    found, waits = [], memo.queued()
+    read_ahead(tx, memo, waits, settings)
+    queue = {job.id for job in waits}
     for id in memo.marks:
         known = memo.looked.get(id)
         if id in queue:
@@ -348,6 +349,7 @@ def _store(
         memo.wrote(tx, [job.id])
         plans[key] = plan.generation
         done.plans.append(plan)
+    tx.plans.read_ahead([id for key in advice if (id := JobId(key)) not in memo.decided])
     for key, found in advice.items():
         looked = replace(found, decided_at=now)
         decided = _observing(looked) if observe and not found.hold else looked

@@ -1,12 +1,13 @@
 """First sizes of jobs that share a pool."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from brain.lifecycle import may_act
-from brain.lifecycle.observed import same_script
+from brain.lifecycle.observed import RUNS, same_script
+from brain.lifecycle.work import KIND as FINISHED_RUNS
 from brain.lifecycle.work import earlier_runs, whole
 from brain.models.forecast import foresee
 from brain.models.job import JobModel
@@ -31,6 +32,15 @@ _SHARE = 0.5
 _TUNED = 2
 
 
+def queued(tx: Transaction, memo: Memo, settings: Settings) -> list[Job]:
+    """Return the stored jobs that wait to start, read with few statements."""
+    ids = [job.id for job in memo.queued()]
+    tx.jobs.read_ahead(ids)
+    queue = [tx.jobs.get(id) for id in ids]
+    read_ahead(tx, memo, queue, settings)
+    return queue
+
+
 def known_before(
     tx: Transaction, memo: Memo, job: Job, settings: Settings
 ) -> tuple[JobModel, float | None] | None:
@@ -45,6 +55,14 @@ def known_before(
     if job.id not in memo.foreseen:
         memo.foreseen[job.id] = _foreseen(tx, memo, job)
     return memo.foreseen[job.id]
+
+
+def read_ahead(tx: Transaction, memo: Memo, jobs: Iterable[Job], settings: Settings) -> None:
+    """Read, with few statements, what ``known_before`` needs to know about these waiting jobs."""
+    new = [job.id for job in jobs if job.id not in memo.foreseen and yields(job, settings)]
+    if new:
+        tx.plans.read_ahead(new)
+        tx.fits.read_ahead(new, RUNS, FINISHED_RUNS)
 
 
 def yields(job: Job, settings: Settings) -> bool:
