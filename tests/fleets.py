@@ -4,14 +4,20 @@ from dataclasses import replace
 
 from brain import estimates, wire
 from brain.estimates.usage import Used, folded
+from brain.lifecycle.desired import BATCH, AskedBatch
 from brain.ports import StoredFit, Stores
-from brain.types.job import JobId, JobState
+from brain.types.batch import BatchWish
+from brain.types.document import BatchBounds
+from brain.types.job import JobDocument, JobId, JobState
 from brain.types.plan import Outcome, PlanState, ScalePlan, Verdict
+from brain.types.pool import Freeze, FreezeScope
 from brain.types.recommendation import Prediction
+from brain.types.roles import RoleSize
 from brain.types.telemetry import SourceId
 from brain.types.world import ReplicaState
 from tests.builders import (
     at,
+    document,
     host,
     job,
     loss,
@@ -28,8 +34,11 @@ LOOKED_AT = at(60)
 
 
 def job_id(number: int) -> JobId:
-    """The id of a job of the fleet; of every four one runs, one is new, one is silent, and one
-    ended; of every other silent one there was never a plan.
+    """The id of a job of the fleet.
+
+    Of every four jobs one runs, one is new, one is silent, and one ended. Of the silent ones, every
+    other is frozen and has groups; the rest are of another project, never had a plan, and Brain
+    chose their batches.
     """
     return JobId(f"0197f000-0000-7000-8000-{number:012d}")
 
@@ -40,16 +49,19 @@ def fill(stores: Stores, count: int, *, already: int = 0) -> None:
         tx.nodes.put(node(seen_at=LOOKED_AT))
         for number in range(already, count):
             id, state = job_id(number), _state(number)
-            tx.jobs.add(
-                job(
-                    id,
-                    name=f"job-{number}",
-                    state=state,
-                    created_at=at(-600),
-                    finished_at=at(30) if state is JobState.SUCCEEDED else None,
-                )
+            begun = job(
+                id,
+                state=state,
+                created_at=at(-600),
+                finished_at=at(30) if state is JobState.SUCCEEDED else None,
             )
+            tx.jobs.add(replace(begun, document=_document(number)))
+            if number % 8 == 2:
+                tx.freezes.put(
+                    Freeze(scope=FreezeScope.JOB, target=id, by="ada", why="demo", at=at(0))
+                )
             if state is JobState.QUEUED:
+                tx.plans.add(plan(1, job=id, state=PlanState.EXPIRED))
                 continue
             tx.worlds.put(replace(world(1, formed_at=at(-600)), job=id))
             tx.worlds.put(replace(world(2, formed_at=at(-100), stepping_at=at(-99)), job=id))
@@ -57,18 +69,35 @@ def fill(stores: Stores, count: int, *, already: int = 0) -> None:
             tx.worlds.put_replicas(id, [gone, replica(1)])
             if number % 8 != 6:
                 tx.plans.add(_kept(id))
-                tx.plans.add(plan(2, job=id, after=((job_id(0), 1),)))
+                tx.plans.add(plan(2, job=id, after=((job_id(number // 4 * 4 + 1), 1),)))
             tx.plans.decide(id, recommendation(1))
             source = SourceId(f"host-{number}")
             hosts = [replace(host(n, job=id), source=source) for n in (-400, 5, 30)]
             used = wire.encode(folded(Used(), hosts, tx.worlds.latest(id))).decode()
             tx.fits.put(StoredFit(job=id, kind=estimates.USAGE, parameters=used, fitted_at=at(0)))
+            if number % 8 == 6:
+                asked = AskedBatch(
+                    wish=BatchWish(global_size=64, local_most=32), at=at(0), reason="it"
+                )
+                batch = wire.encode(asked).decode()
+                tx.fits.put(StoredFit(job=id, kind=BATCH, parameters=batch, fitted_at=at(0)))
             tx.fits.put(StoredFit(job=id, kind="other", parameters="{}", fitted_at=at(0)))
             heard = range(-500, -400) if number % 4 == 2 else range(60)
             samples = [throughput(n, job=id, epoch=2, source=f"now-{number}") for n in heard]
             past = [throughput(n, job=id, source=f"past-{number}") for n in range(-120, -99)]
             lost = replace(loss(3, sequence=9, source=f"now-{number}"), job=id, measured_at=at(61))
             tx.telemetry.add([*samples, *past, lost, *hosts], received_at=LOOKED_AT)
+
+
+def _document(number: int) -> JobDocument:
+    """The document of a job of the fleet."""
+    named = document(f"job-{number}")
+    if number % 8 == 2:
+        return replace(named, groups={"large": RoleSize(processes_per_replica=2)})
+    if number % 8 == 6:
+        batch = BatchBounds(global_size=64, global_max=256, tune=True)
+        return replace(named, project="vision", batch=batch)
+    return named
 
 
 def _kept(id: JobId) -> ScalePlan:

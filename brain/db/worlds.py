@@ -176,6 +176,7 @@ class SqlNodes:
         return self._connection.execute(found).scalars().all()
 
     def remove(self, names: Collection[NodeName]) -> None:
+        self._known.clear()
         self._connection.execute(sa.delete(nodes).where(nodes.c.name.in_(names)))
 
     def get(self, name: NodeName) -> Node:

@@ -38,9 +38,9 @@ def plans(
     also the reason.
     """
     plans = tuple(plans)
-    owners = {plan.job for plan in plans}
-    tx.jobs.read_ahead(owners)
-    tx.plans.read_ahead(owners)
+    named = {plan.job for plan in plans} | {job for plan in plans for job, _ in plan.after}
+    tx.jobs.read_ahead(named)
+    tx.plans.read_ahead(named)
 
     @cache
     def verdicts(job: JobId) -> Mapping[int, PlanVerdict]:
