@@ -242,6 +242,20 @@ def test_freezing_and_thawing_are_listed_and_audited(api: Api, proposed: str) ->
     assert actions == ["thaw", "freeze"]
 
 
+def test_freezing_by_name_reaches_the_jobs_of_other_projects(api: Api) -> None:
+    with api.client() as admin:
+        id = admin.send(calls.submit(digits(project="vision"))).id
+    wanted = {"scope": "job", "target": "digits", "why": "demo"}
+    with api.http(api.token(Role.OPERATOR)) as http:
+        missed = http.post("/api/v1/freeze", json=wanted)
+        frozen = http.post("/api/v1/freeze?project=vision", json=wanted)
+        thawed = http.delete("/api/v1/freeze/job/digits?project=vision")
+    assert missed.status_code == 404
+    assert "add ?project=vision" in missed.json()["detail"]
+    assert [each["target"] for each in frozen.json()["items"]] == [id]
+    assert thawed.json()["items"] == []
+
+
 def test_an_edit_is_a_plan_of_its_own_and_says_what_applies(api: Api) -> None:
     api.add_node()
     with api.client(Role.SUBMITTER, name="ada") as ada:

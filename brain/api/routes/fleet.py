@@ -8,8 +8,8 @@ from fastapi import Path, Query, Response
 
 from brain import digest, errors, lifecycle, savings, wire
 from brain.api import orders, routers, views
-from brain.api.acting import Act
-from brain.api.deps import Here, PageSize, Who, answer, asked
+from brain.api.acting import Act, Acting
+from brain.api.deps import Here, JobRequest, PageSize, Project, Who, answer, asked
 from brain.api.pages import LARGEST, named_page
 from brain.api.problems import problems
 from brain.api.queries import Fields, picked
@@ -124,14 +124,14 @@ def freezes(here: Here, who: Who) -> Response:
 @router.post(
     "/freeze", response_model=Page[Freeze], responses=problems(errors.BadInput, errors.UnknownJob)
 )
-def freeze(here: Here, who: Who, act: Act) -> Response:
+def freeze(here: Here, who: Who, act: Act, project: Project = "default") -> Response:
     """Stop applying plans of a job, a project or all jobs; failed replicas are still replaced."""
     wanted = asked(act.body, FreezeRequest)
     if wanted.scope is FreezeScope.PROJECT and wanted.target:
         check_name("target", wanted.target)
 
     def frozen(tx: Transaction) -> Page[Freeze]:
-        target = _target(tx, wanted.scope, wanted.target)
+        target = _target(tx, act, wanted.scope, wanted.target, project)
         made = Freeze(
             scope=wanted.scope, target=target, by=who.name, why=wanted.why, at=here.clock()
         )
@@ -157,9 +157,16 @@ def thaw_all(
     response_model=Page[Freeze],
     responses=problems(errors.BadInput, errors.UnknownJob),
 )
-def thaw(scope: FreezeScope, target: str, here: Here, who: Who, act: Act) -> Response:
+def thaw(
+    scope: FreezeScope,
+    target: str,
+    here: Here,
+    who: Who,
+    act: Act,
+    project: Project = "default",
+) -> Response:
     """Lift the freeze of a job or project; without a freeze the request changes nothing."""
-    return act(lambda tx: _thawed(tx, act, scope, target))
+    return act(lambda tx: _thawed(tx, act, scope, target, project))
 
 
 def _known(tx: Transaction, name: NodeName) -> Node | None:
@@ -169,16 +176,20 @@ def _known(tx: Transaction, name: NodeName) -> Node | None:
         return None
 
 
-def _thawed(tx: Transaction, act: Act, scope: FreezeScope, named: str) -> Page[Freeze]:
-    target = _target(tx, scope, named)
+def _thawed(
+    tx: Transaction, act: Acting, scope: FreezeScope, named: str, project: str = "default"
+) -> Page[Freeze]:
+    target = _target(tx, act, scope, named, project)
     lifecycle.thaw(tx, scope, target, by=act.who.name, now=act.here.clock())
     return Page(items=tuple(tx.freezes.all()))
 
 
-def _target(tx: Transaction, scope: FreezeScope, target: str) -> str:
+def _target(tx: Transaction, act: Acting, scope: FreezeScope, target: str, project: str) -> str:
     """Return the key of a freeze: a job's id, a project's name, or empty for everything."""
     if scope is FreezeScope.ALL:
         return ""
     if not target:
         raise BadInput(f"target is empty; name the {scope} to freeze", field="target")
-    return tx.jobs.get(target).id if scope is FreezeScope.JOB else target
+    if scope is FreezeScope.PROJECT:
+        return target
+    return JobRequest(act.here, act.who, target, project).job(tx, acting=True).id

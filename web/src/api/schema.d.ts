@@ -4800,6 +4800,8 @@ export interface operations {
     freeze: {
         parameters: {
             query?: {
+                /** @description Project of the job, if the path contains the job's name and not its id */
+                project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
@@ -4993,6 +4995,8 @@ export interface operations {
     thaw: {
         parameters: {
             query?: {
+                /** @description Project of the job, if the path contains the job's name and not its id */
+                project?: string;
                 /** @description Check the request and answer as if it were done, without changing anything */
                 dry_run?: boolean;
             };
