@@ -131,8 +131,8 @@ def concerned(tx: Transaction, since: datetime) -> Iterator[Job]:
         page = tx.jobs.page(after=after, size=_PAGE)
         found = [job for job in page if job.finished_at is None or job.finished_at > since]
         ids = [job.id for job in found]
-        tx.worlds.read_ahead(ids)
-        tx.plans.read_ahead(ids)
+        tx.worlds.read_ahead(ids, every=True)
+        tx.plans.read_ahead(ids, every=True)
         tx.fits.read_ahead(ids, KIND, POINTS)
         yield from found
         if len(page) < _PAGE:

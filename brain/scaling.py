@@ -18,7 +18,7 @@ from brain.views import Scaling, WhatIf
 def expected_scaling(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Scaling:
     """Return the model's predictions, which *What-if* shows, for the sizes that a job may have."""
     sight = look(tx, job, settings=settings, now=now)
-    _, current = lifecycle.standing(tx.plans.of(job.id), job)
+    _, current = lifecycle.standing(tx.plans.effective(job.id), job)
     last = tx.plans.decision(job.id) if shares(job) else None
     situation = None if last else situate(tx, job, sight, settings=settings, now=now)
     advised = recommend(situation).target if situation else last.target if last else current

@@ -255,8 +255,14 @@ class SqlPlans:
             changes[plan.job] = int(each[number])
         self._effective.update((job, (found[job], changes[job])) for job in jobs)
 
-    def read_ahead(self, jobs: Collection[JobId]) -> None:
-        self._read_effective(jobs)
+    def read_ahead(self, jobs: Collection[JobId], *, every: bool = False) -> None:
+        if every:
+            found: dict[JobId, list[ScalePlan]] = {job: [] for job in jobs}
+            for plan in self._read(_PLANS_AMONG, jobs=list(jobs)):
+                found[plan.job].append(plan)
+            self._known.update(found)
+        else:
+            self._read_effective(jobs)
         self._decided.update(dict.fromkeys(jobs))
         decided = self._connection.execute(_DECISIONS_AMONG, {"jobs": list(jobs)})
         self._decided.update((job, decision) for job, decision in decided)
@@ -316,6 +322,11 @@ _DECISION = sa.select(decisions.c.recommendation).where(decisions.c.job == sa.bi
 _MINE = sa.select(plans).where(plans.c.job == sa.bindparam("job"))
 _PLAN = _MINE.where(plans.c.generation == sa.bindparam("generation"))
 _PLANS_OF = _MINE.order_by(plans.c.generation.desc())
+_PLANS_AMONG = (
+    sa.select(plans)
+    .where(plans.c.job.in_(sa.bindparam("jobs", expanding=True)))
+    .order_by(plans.c.job, plans.c.generation.desc())
+)
 #: Newest generation and sum of versions of each of some jobs.
 _totals = (
     sa.select(

@@ -58,11 +58,15 @@ class SqlWorlds:
             self._known[job] = self._read(_WORLDS_OF, job)
         return list(self._known[job])
 
-    def read_ahead(self, jobs: Collection[JobId]) -> None:
+    def read_ahead(self, jobs: Collection[JobId], *, every: bool = False) -> None:
         asked = {"jobs": list(jobs)}
-        found = values(World, self._connection.execute(_LATEST_AMONG, asked))
-        self._newest.update(dict.fromkeys(jobs))
-        self._newest.update((each.job, each) for each in found)
+        statement = _WORLDS_AMONG if every else _LATEST_AMONG
+        found: dict[JobId, list[World]] = {job: [] for job in jobs}
+        for each in values(World, self._connection.execute(statement, asked)):
+            found[each.job].append(each)
+        if every:
+            self._known.update(found)
+        self._newest.update((job, next(iter(mine), None)) for job, mine in found.items())
         placed: dict[JobId, list[Replica]] = {job: [] for job in jobs}
         for job, replica in _by_job(self._connection.execute(_PRESENT_AMONG, asked)):
             placed[job].append(replica)
@@ -111,6 +115,9 @@ _MINE = sa.select(worlds).where(worlds.c.job == sa.bindparam("job"))
 _WORLDS_OF = _MINE.order_by(worlds.c.epoch.desc())
 _LATEST = _WORLDS_OF.limit(1)
 _JOBS: sa.BindParameter[Any] = sa.bindparam("jobs", expanding=True)
+_WORLDS_AMONG = (
+    sa.select(worlds).where(worlds.c.job.in_(_JOBS)).order_by(worlds.c.job, worlds.c.epoch.desc())
+)
 _last = (
     sa.select(worlds.c.job, sa.func.max(worlds.c.epoch).label("epoch"))
     .where(worlds.c.job.in_(_JOBS))

@@ -59,7 +59,7 @@ def propose(
     The job's amounts must also be enforced for every live replica, so that a change needs no
     restart.
     """
-    _, current = lifecycle.standing(tx.plans.of(job.id), job)
+    _, current = lifecycle.standing(tx.plans.effective(job.id), job)
     if not enforced(tx, job.id, current) or _too_soon(tx, job, settings, now):
         return None
     target, changed = current, list[ResourceAdvice]()

@@ -158,7 +158,7 @@ def _foregone(
         return ""
     until = job.finished_at or now
     hours = role_hours(tx.worlds.of(job.id), job, until - _DAY, until)
-    reserved = standing(tx.plans.of(job.id), job)[1].amounts
+    reserved = standing(tx.plans.effective(job.id), job)[1].amounts
     said, cpu, memory = [], 0.0, 0.0
     for one in advice:
         had, time = reserved.get(one.role, Resources()), hours.get(one.role, 0.0)

@@ -139,7 +139,7 @@ class MemoryPlans:
     def changes(self, job: JobId) -> int:
         return sum(plan.version for plan in self._rows.get(job, {}).values())
 
-    def read_ahead(self, jobs: Collection[JobId]) -> None:
+    def read_ahead(self, jobs: Collection[JobId], *, every: bool = False) -> None:
         """Do nothing: dictionaries need no reading ahead."""
 
     def since_reached(self, pool: PoolName) -> Mapping[JobId, Sequence[ScalePlan]]:

@@ -41,7 +41,7 @@ class MemoryWorlds:
         worlds = self._worlds.get(job, {}).values()
         return sorted(worlds, key=lambda world: world.epoch, reverse=True)
 
-    def read_ahead(self, jobs: Collection[JobId]) -> None:
+    def read_ahead(self, jobs: Collection[JobId], *, every: bool = False) -> None:
         """Do nothing: dictionaries need no reading ahead."""
 
     def put_replicas(self, job: JobId, replicas: Iterable[Replica]) -> None:

@@ -35,7 +35,7 @@ Room = Callable[[Transaction, Job, datetime], int]
 
 def holding(tx: Transaction, job: Job) -> Holding:
     """Return the replicas that ``job`` has and those that it waits for."""
-    return _holding(tx, job, tx.plans.of(job.id), _alive(tx, job.id))
+    return _holding(tx, job, tx.plans.effective(job.id), _alive(tx, job.id))
 
 
 def _holding(
@@ -198,7 +198,7 @@ def fits(tx: Transaction, job: Job, size: Allocation, now: datetime, *, room: Ro
     """Return True if ``job`` fits the pool and its resource limits with the amounts of ``size``, or
     already has these amounts.
     """
-    same = size.amounts == standing(tx.plans.of(job.id), job)[1].amounts
+    same = size.amounts == standing(tx.plans.effective(job.id), job)[1].amounts
     allowed = job.document.resource_limits.allow(size)
     return same or (allowed and room(tx, sized(job, size), now) >= size.replicas)
 

@@ -161,7 +161,7 @@ def read_ahead(tx: Transaction, jobs: Collection[JobId]) -> None:
     """Read, with few statements, what ``suspend``, ``resume`` and ``cancel`` need to know about
     these jobs.
     """
-    tx.plans.read_ahead(jobs)
+    tx.plans.read_ahead(jobs, every=True)
     tx.fits.read_ahead(jobs, PREEMPTED)
 
 
@@ -298,11 +298,11 @@ def _admitted(
     first: First,
     nodes: FirstNodes,
 ) -> bool:
-    _, target = wished(tx.plans.of(job.id), job)
+    _, target = wished(tx.plans.effective(job.id), job)
     fits, bounds = fitting(tx, job, target, now, room=room), job.document.replicas
     sizes, named = [target.replicas], _named(tx, job)
-    chosen = None if tx.plans.of(job.id) else first(job, named, fits)
-    mine = chosen is not None or (named is None and not tx.plans.of(job.id))
+    chosen = None if tx.plans.effective(job.id) else first(job, named, fits)
+    mine = chosen is not None or (named is None and not tx.plans.effective(job.id))
     if mine:
         least = next(bounds.sizes())
         sizes = [chosen or least, least]
@@ -311,7 +311,7 @@ def _admitted(
         why_not = _unfit(tx, job, size, fits, now) or barred(job, size) or ""
         if not why_not:
             job = _beginning(tx, job, size, named, now) if mine else job
-            begin_on(tx, job, () if tx.plans.of(job.id) else nodes(job, size), now)
+            begin_on(tx, job, () if tx.plans.effective(job.id) else nodes(job, size), now)
             inherit(tx, job, now)
             move_job(
                 tx, job, JobState.STARTING, f"the pool has room for {count(size, 'replica')}", now

@@ -223,7 +223,7 @@ def fail(
         return failed
     if job.state is JobState.CHANGING:
         job = move_job(tx, job, JobState.RUNNING, f"{plan_change(plan)} was given up: {why}", now)
-    _, target = standing(tx.plans.of(job.id), job)
+    _, target = standing(tx.plans.effective(job.id), job)
     target = replace(target, batch=plan.current.batch)
     changed = plan.target if plan.changes_resources else target
     # The world may never have had the abandoned size, so the running world is the one that remains.

@@ -78,7 +78,10 @@ def _waiting(
     if waiting and job.state in (JobState.STARTING, JobState.DEGRADED):
         return move_job(tx, job, job.state, waiting, now)
     alive = sum(replica.state is not ReplicaState.EXITED for replica in replicas)
-    if job.state is JobState.STARTING and alive >= wished(tx.plans.of(job.id), job)[1].replicas:
+    if (
+        job.state is JobState.STARTING
+        and alive >= wished(tx.plans.effective(job.id), job)[1].replicas
+    ):
         # No earlier reason holds any more: neither a lack of room nor a refusal.
         verbs = ("exists", "has") if alive == 1 else ("exist", "have")
         why = f"{count(alive, 'replica')} {verbs[0]}, and {verbs[1]} not formed a world yet"
@@ -132,7 +135,7 @@ def _final(tx: Transaction, job: Job, replicas: Sequence[Replica]) -> Replica | 
     """
     if any(replica.state is not ReplicaState.EXITED for replica in replicas):
         return None
-    generation, _ = wished(tx.plans.of(job.id), job)
+    generation, _ = wished(tx.plans.effective(job.id), job)
     for replica in sorted(replicas, key=lambda each: each.id, reverse=True):
         failed = replica.exit is ReplicaExit.FAILED and replica.generation >= generation
         if failed or replica.exit is ReplicaExit.SUCCEEDED:

@@ -202,7 +202,7 @@ def rollback(
     _expect_version(plan, version)
     job = tx.jobs.get(plan.job)
     expect_unfinished(job)
-    generation, _ = standing(tx.plans.of(job.id), job)
+    generation, _ = standing(tx.plans.effective(job.id), job)
     if plan.current == plan.target and not plan.changes_batch:
         raise Conflict(
             f"plan {plan.generation} changed no size, so there is none to return to; ask for a "

@@ -185,7 +185,7 @@ def _stepping(
     if plan is not None:
         plan = settle(tx, plan, settings=settings, now=now)
         job = tx.jobs.get(job.id)
-    size, wanted = len(report.members), wished(tx.plans.of(job.id), job)[1].replicas
+    size, wanted = len(report.members), wished(tx.plans.effective(job.id), job)[1].replicas
     if size < wanted:
         reason = f"{size} of {count(wanted, 'replica')} {_train(size)}"
         return move_job(tx, job, JobState.DEGRADED, reason, now)

@@ -50,9 +50,10 @@ class WorldStore(Protocol):
         """Return all worlds of a job, highest epoch first."""
         ...
 
-    def read_ahead(self, jobs: Collection[JobId]) -> None:
-        """Read the latest worlds and the present replicas of all these jobs with few statements, so
-        that later queries for these in the same transaction need no further statement.
+    def read_ahead(self, jobs: Collection[JobId], *, every: bool = False) -> None:
+        """Read the latest worlds, or ``every`` world, and the present replicas of all these jobs
+        with few statements, so that later queries for these in the same transaction need no further
+        statement.
         """
         ...
 

@@ -126,9 +126,9 @@ class PlanStore(Protocol):
         """Return the sum of the versions of all plans of a job, which grows with each change."""
         ...
 
-    def read_ahead(self, jobs: Collection[JobId]) -> None:
-        """Read the effective plans and decisions of all these jobs with few SQL statements, so that
-        later queries about them in the same transaction run no statement.
+    def read_ahead(self, jobs: Collection[JobId], *, every: bool = False) -> None:
+        """Read the effective plans, or ``every`` plan, and the decisions of all these jobs with few
+        SQL statements, so that later queries about them in the same transaction run no statement.
         """
         ...
 

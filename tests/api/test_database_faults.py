@@ -231,6 +231,8 @@ def test_a_fault_at_any_statement_of_any_route_is_unavailable(
             assert well.status_code < 400, (call.path, well.text)
             for number in itertools.count():
                 api.pass_time(minutes=2)
+                driver.arm()
+                api.add_node()  # one that has not reported for two minutes is no room
                 driver.arm(HARMS[harm], at=number)
                 answer = _ask(who[role], call)
                 if not driver.struck:

@@ -42,7 +42,7 @@ def test_lists_of_many_ask_no_more_than_lists_of_few(tmp_path: Path, database_ur
         expected = {path: asked(api, path) for path in LISTS}
         fill(stores, many, already=few)
         assert {path: asked(api, path) for path in LISTS} == expected
-        assert max(map(len, expected.values())) <= 20
+        assert max(map(len, expected.values())) <= 24
 
 
 def test_lists_read_no_proposals_that_came_to_nothing(tmp_path: Path, sqlite_url: str) -> None:

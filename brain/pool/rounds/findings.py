@@ -45,7 +45,10 @@ def undecided(stores: Stores, id: JobId, bug: Exception, now: datetime) -> None:
 
 
 def _keep(tx: Transaction, job: Job, why: Hold, now: datetime) -> None:
-    last, (_, current) = tx.plans.decision(job.id), lifecycle.standing(tx.plans.of(job.id), job)
+    last, (_, current) = (
+        tx.plans.decision(job.id),
+        lifecycle.standing(tx.plans.effective(job.id), job),
+    )
     explanation = Explanation(code=why.code, reason=why.reason, next_step=why.next_step)
     found = Recommendation(current=current, target=current, explanation=explanation, decided_at=now)
     tx.plans.decide(job.id, found)

@@ -71,7 +71,7 @@ def yields(job: Job, settings: Settings) -> bool:
 
 
 def _foreseen(tx: Transaction, memo: Memo, job: Job) -> tuple[JobModel, float | None] | None:
-    if tx.plans.of(job.id):
+    if tx.plans.effective(job.id):
         return None
     sizes = [Size(replicas=size) for size in job.document.replicas.sizes()]
     kinds = kinds_of(job, memo.nodes, None, migrate=True)

@@ -80,7 +80,7 @@ def test_a_second_run_waits_for_a_minute_at_most():
     def why(replicas: int, seconds: float) -> str | None:
         with fleet.stores.transaction(read_only=True) as tx:
             now = job.created_at + timedelta(seconds=seconds)
-            memo.catch_up(tx)
+            memo.catch_up(tx, now)
             return Starts([job], fleet.settings, tx, memo, now).waits(job, replicas)
 
     assert "the pool's next round chooses the job's size" in str(why(1, 0))

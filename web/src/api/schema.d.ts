@@ -2753,7 +2753,10 @@ export interface components {
             resources: components["schemas"]["Resources"];
             /** Sparkline */
             sparkline: (number | null)[];
-            /** Stale After Seconds */
+            /**
+             * Stale After Seconds
+             * @default 60
+             */
             stale_after_seconds: number;
             state: components["schemas"]["JobState"];
             /** Step */
