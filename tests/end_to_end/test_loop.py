@@ -257,4 +257,4 @@ def test_the_command_line_says_what_the_api_says(brain: Brain):
     assert dry.stdout.startswith("Nothing was changed")
     brain.send(calls.cancel(job))
     assert command_line(brain, "wait", "listed", "--timeout", "30").returncode == 1
-    assert "Cancelled" in command_line(brain, "explain", "listed").stdout
+    assert "cancelled" in command_line(brain, "explain", "listed").stdout

@@ -95,9 +95,9 @@ def killed(backend: LocalBackend, *pids: int) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
 
-    def collected() -> bool:
+    def collected() -> bool | None:
         backend.observe(JOB, NOW)
-        return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+        return None if any(Path(f"/proc/{pid}").exists() for pid in pids) else True
 
     eventually("agents are collected", collected)
 
