@@ -29,6 +29,7 @@ from brain.types.explanation import Explanation
 from brain.types.job import FINISHED, Job, PolicyMode
 from brain.types.plan import PLAN_MOVES, PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.roles import others
+from brain.types.world import ReplicaState
 from brain.typeset import count, plan_change
 
 
@@ -112,7 +113,9 @@ def clamp(
     """
     _expect_some(replicas)
     sizes = list(job.document.replicas.sizes())
-    fits = fitting(tx, job, ahead, now, room=room)
+    # Live replicas have room, whatever others reserve on their nodes: a job may always shrink.
+    live = [one for one in tx.worlds.replicas(job.id) if one.state is not ReplicaState.EXITED]
+    fits = max(fitting(tx, job, ahead, now, room=room), len(live))
     most = job.document.resource_limits.most(ahead)
     possible = [size for size in sizes if size <= fits]
     if not possible:

@@ -158,3 +158,13 @@ def test_a_node_stays_in_the_list_while_replicas_count_there():
     here.observe(*(builders.replica(id, **ended) for id in range(2)))
     with here.stores.transaction() as tx:
         assert lifecycle.forget_gone(tx, here.now) == 1
+
+
+def test_a_job_may_shrink_although_others_reserve_all_of_its_nodes() -> None:
+    here = Laptop(scaling_by(0.9), replicas=Bounds(min=1, max=2, start=2)).start().train(60)
+    assert here.size == 2
+    with here.transaction() as (tx, job):
+        tx.nodes.put(builders.node(cpus=0, seen_at=here.now))
+        tx.worlds.put_replicas(job.id, [builders.replica(0), builders.replica(1)])
+        plan = lifecycle.request(tx, job, 1, by="ada", why="", settings=here.settings, now=here.now)
+    assert plan.target.replicas == 1
