@@ -38,12 +38,6 @@ from tests.kubernetes.test_guide_kubernetes import DOCUMENTS
 pytestmark = only_emulated("Kueue is played by the emulator alone")
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("apiserver")) as made:
-        yield made
-
-
 @pytest.fixture
 def kueue(stage: Stage) -> Iterator[PlayedKueue]:
     assert isinstance(stage.ground, Server)

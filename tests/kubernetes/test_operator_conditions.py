@@ -1,7 +1,5 @@
 """Conditions, counts and Events of a job: they come, and they go again."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,20 +16,8 @@ from scaler.kubernetes.status.job_status import refused
 from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.clusters import here
-from tests.kubernetes.operating import Place, Stage, living, operating, plan, staged, until
+from tests.kubernetes.operating import Place, Stage, living, plan, until
 from tests.scaler.wished import NOW
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("apiserver")) as made:
-        yield made
-
-
-@pytest.fixture
-def place(stage: Stage, tmp_path: Path) -> Iterator[Place]:
-    with operating(stage.ground, tmp_path) as made:
-        yield made
 
 
 def plain(cpu: str = "1", **worker: Any) -> Json:

@@ -31,17 +31,11 @@ from tests.kubernetes import jobs
 from tests.kubernetes.apiserver import Server, serving
 from tests.kubernetes.apiserver.core.kinds import Json, Kind
 from tests.kubernetes.eventually import eventually
-from tests.kubernetes.operating import Place, Stage, job, living, operating, staged, until
+from tests.kubernetes.operating import Place, Stage, job, living, operating, until
 from tests.scaler.wished import NOW, wish
 
 GROUP = "admissionregistration.k8s.io"
 ROOTLESS = "pods run as nobody here: set runAsNonRoot"
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("apiserver")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -33,17 +33,10 @@ from tests.kubernetes.operating import (
     operating,
     plan,
     replaced,
-    staged,
     until,
 )
 
 ELSEWHERE = {"pool": "v100"}
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("apiserver")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -22,17 +22,10 @@ from tests.kubernetes.operating import (
     looping,
     operating,
     plan,
-    staged,
     until,
 )
 
 WORKER = "digits-edljob-worker"
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("apiserver")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -29,18 +29,12 @@ from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.progress import only_moves
 from tests import builders
 from tests.kubernetes import jobs
-from tests.kubernetes.operating import Place, Stage, accepted, living, operating, staged, until
+from tests.kubernetes.operating import Place, Stage, accepted, living, operating, until
 from tests.scaler.wished import NOW, wish
 
 Json = dict[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 QUOTA = Kind("", "v1", "resourcequotas", "ResourceQuota")
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("apiserver")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """What is told of an object, what goes with it, and what stays."""
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,26 +22,12 @@ from tests.kubernetes.operating import (
     Stage,
     accepted,
     living,
-    operating,
     placed,
     plan,
     retire,
-    staged,
     until,
 )
 from tests.scaler.wished import NOW
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("apiserver")) as made:
-        yield made
-
-
-@pytest.fixture
-def place(stage: Stage, tmp_path: Path) -> Iterator[Place]:
-    with operating(stage.ground, tmp_path) as made:
-        yield made
 
 
 def plain(**worker: Any) -> Json:

@@ -4,7 +4,6 @@ Kubelets are played: they say what a real one says of a resize, and no control g
 """
 
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -26,21 +25,9 @@ from tests.kubernetes import jobs
 from tests.kubernetes.apiserver.core.kinds import Json
 from tests.kubernetes.apiserver.server import Server
 from tests.kubernetes.clusters import here
-from tests.kubernetes.operating import Place, Stage, accepted, living, operating, staged, until
+from tests.kubernetes.operating import Place, Stage, accepted, living, operating, until
 
 GIB = 2**30
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("apiserver")) as made:
-        yield made
-
-
-@pytest.fixture
-def place(stage: Stage, tmp_path: Path) -> Iterator[Place]:
-    with operating(stage.ground, tmp_path) as made:
-        yield made
 
 
 def a_job(limits: Json | None = None) -> Json:

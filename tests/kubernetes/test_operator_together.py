@@ -1,10 +1,7 @@
 """What begins together, by gates and by Volcano; and who goes on where a leader was lost."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-
-import pytest
 
 from brain import calls
 from brain.views import ResizeRequest
@@ -21,23 +18,10 @@ from tests.kubernetes.operating import (
     operating,
     placed,
     retire,
-    staged,
     until,
 )
 
 POD_GROUPS = Path(__file__).parent / "volcano-podgroups.yaml"
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("apiserver")) as made:
-        yield made
-
-
-@pytest.fixture
-def place(stage: Stage, tmp_path: Path) -> Iterator[Place]:
-    with operating(stage.ground, tmp_path) as made:
-        yield made
 
 
 def on_gpus(place: Place, name: str, replicas: int) -> Json:

@@ -9,13 +9,7 @@ import pytest
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.runtime.cluster.kind import EVENT, SECRET
 from tests.kubernetes import jobs
-from tests.kubernetes.operating import Place, Stage, accepted, living, operating, staged, until
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("apiserver")) as made:
-        yield made
+from tests.kubernetes.operating import Place, Stage, accepted, living, operating, until
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Nodes that count as a pool's capacity, and those that do not: deleted, not ready, or tainted."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from scaler.kubernetes.runtime.cluster import NODE
 from tests.kubernetes import jobs
 from tests.kubernetes.clusters import only_emulated
 from tests.kubernetes.kubelet import node
-from tests.kubernetes.operating import Place, Stage, operating, staged, until
+from tests.kubernetes.operating import Place, Stage, until
 from tests.scaler.listing import ListedJobs
 
 pytestmark = only_emulated("the nodes of a real cluster are not ours to delete")
@@ -25,18 +23,6 @@ CONTROL_PLANE = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSc
 TEAM = {"key": "team", "value": "a", "effect": "NoSchedule"}
 GPU = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 BEARS = [{"key": "team", "operator": "Equal", "value": "a"}]
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("apiserver")) as made:
-        yield made
-
-
-@pytest.fixture
-def place(stage: Stage, tmp_path: Path) -> Iterator[Place]:
-    with operating(stage.ground, tmp_path) as made:
-        yield made
 
 
 def room(place: Place) -> dict[str, bool]:
