@@ -204,9 +204,17 @@ def fits(tx: Transaction, job: Job, size: Allocation, now: datetime, *, room: Ro
 
 
 def largest(tx: Transaction, job: Job, now: datetime) -> int | None:
-    """Return how many replicas of ``job`` fit the empty pool; None if no node has registered."""
-    nodes = expected(tx.nodes.of(job.pool), now)
+    """Return how many replicas of ``job`` fit the empty pool; None if no node has registered.
+
+    Nodes that accept no replicas now count, because that may pass: a cordon is lifted, or a job
+    tolerates the taint of a node, which the scaler reports once it knows the job.
+    """
+    nodes = _opened(expected(tx.nodes.of(job.pool), now))
     return Ledger(nodes, ()).room(job) if nodes else None
+
+
+def _opened(nodes: Iterable[Node]) -> list[Node]:
+    return [replace(node, schedulable=True) for node in nodes]
 
 
 def largest_cpus(tx: Transaction, job: Job, now: datetime) -> float:
@@ -218,21 +226,17 @@ def largest_cpus(tx: Transaction, job: Job, now: datetime) -> float:
 
 
 def compared(tx: Transaction, job: Job, now: datetime) -> str:
-    """Return a phrase that compares the needs of each replica with the total of the pool's usable
-    nodes.
+    """Return a phrase that compares the needs of each replica with the total of the pool's nodes
+    of the right kind.
     """
-    known = expected(tx.nodes.of(job.pool), now)
+    known = _opened(expected(tx.nodes.of(job.pool), now))
     nodes = [node for node in known if usable(node, job)]
     if not nodes:
-        kind = job.document.accelerator
-        return "none of its nodes is usable" + (f" with accelerator {kind}" if kind else "")
-    kinds = {node.accelerator for node in known if node.schedulable}
+        return f"none of its nodes has accelerator {job.document.accelerator}"
+    kinds = {node.accelerator for node in known}
     for name, size in job.document.groups.items():
         if size.accelerator is not None and size.accelerator not in kinds:
-            return (
-                f"none of its usable nodes has accelerator {size.accelerator}, which group {name} "
-                "needs"
-            )
+            return f"none of its nodes has accelerator {size.accelerator}, which group {name} needs"
     each, all_of = job.resources, sum((n.capacity for n in nodes), Resources())
     pairs = [
         (

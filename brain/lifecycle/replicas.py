@@ -78,10 +78,8 @@ def _waiting(
     if waiting and job.state in (JobState.STARTING, JobState.DEGRADED):
         return move_job(tx, job, job.state, waiting, now)
     alive = sum(replica.state is not ReplicaState.EXITED for replica in replicas)
-    if (
-        job.state is JobState.STARTING
-        and alive >= wished(tx.plans.effective(job.id), job)[1].replicas
-    ):
+    _, target = wished(tx.plans.effective(job.id), job)
+    if job.state is JobState.STARTING and alive >= target.replicas:
         # No earlier reason holds any more: neither a lack of room nor a refusal.
         verbs = ("exists", "has") if alive == 1 else ("exist", "have")
         why = f"{count(alive, 'replica')} {verbs[0]}, and {verbs[1]} not formed a world yet"

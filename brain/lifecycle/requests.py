@@ -113,9 +113,15 @@ def clamp(
     """
     _expect_some(replicas)
     sizes = list(job.document.replicas.sizes())
-    # Live replicas have room, whatever others reserve on their nodes: a job may always shrink.
-    live = [one for one in tx.worlds.replicas(job.id) if one.state is not ReplicaState.EXITED]
-    fits = max(fitting(tx, job, ahead, now, room=room), len(live))
+
+    def with_live(tx: Transaction, asked: Job, now: datetime) -> int:
+        """Return the room, which live replicas have whatever others reserve on their nodes: a job
+        may always shrink.
+        """
+        live = [one for one in tx.worlds.replicas(job.id) if one.state is not ReplicaState.EXITED]
+        return max(room(tx, asked, now), len(live) if asked.resources == job.resources else 0)
+
+    fits = fitting(tx, job, ahead, now, room=with_live)
     most = job.document.resource_limits.most(ahead)
     possible = [size for size in sizes if size <= fits]
     if not possible:

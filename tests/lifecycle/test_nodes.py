@@ -168,3 +168,20 @@ def test_a_job_may_shrink_although_others_reserve_all_of_its_nodes() -> None:
         tx.worlds.put_replicas(job.id, [builders.replica(0), builders.replica(1)])
         plan = lifecycle.request(tx, job, 1, by="ada", why="", settings=here.settings, now=here.now)
     assert plan.target.replicas == 1
+
+
+def test_a_job_waits_for_nodes_that_accept_no_replicas_now() -> None:
+    here = Laptop(scaling_by(0.9), cpus=2)
+    closed = replace(builders.node(cpus=2, seen_at=here.now), schedulable=False)
+    with here.transaction() as (tx, _):
+        tx.nodes.put(closed)
+    document = builders.document(name="later")
+    id = here.submit(document, id="0197f000-0000-7000-8000-0000000000ff")
+    here.turn()
+    with here.transaction() as (tx, _):
+        assert tx.jobs.get(id).state is JobState.QUEUED
+        assert "has room for 0 of" in tx.jobs.get(id).reason
+        tx.nodes.put(replace(closed, capacity=closed.capacity.times(4), schedulable=True))
+    here.turn()
+    with here.transaction() as (tx, _):
+        assert tx.jobs.get(id).state is JobState.STARTING

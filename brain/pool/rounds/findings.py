@@ -45,10 +45,8 @@ def undecided(stores: Stores, id: JobId, bug: Exception, now: datetime) -> None:
 
 
 def _keep(tx: Transaction, job: Job, why: Hold, now: datetime) -> None:
-    last, (_, current) = (
-        tx.plans.decision(job.id),
-        lifecycle.standing(tx.plans.effective(job.id), job),
-    )
+    last = tx.plans.decision(job.id)
+    _, current = lifecycle.standing(tx.plans.effective(job.id), job)
     explanation = Explanation(code=why.code, reason=why.reason, next_step=why.next_step)
     found = Recommendation(current=current, target=current, explanation=explanation, decided_at=now)
     tx.plans.decide(job.id, found)
