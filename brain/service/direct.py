@@ -57,6 +57,6 @@ def refuse(transport: Any, answered: Callable[[str], Response]) -> None:
     headers = [*answer.raw_headers, (b"x-request-id", id.encode()), (b"connection", b"close")]
     lines = b"".join([b"%s: %s\r\n" % header for header in headers])
     transport.write(written(answer.status_code, lines, bytes(answer.body)))
-    client = transport.get_extra_info("peername")[0]
-    told = {"request_id": id, "status": answer.status_code, "client": client}
+    peer = transport.get_extra_info("peername")  # None of a connection that is gone already
+    told = {"request_id": id, "status": answer.status_code, "client": peer and peer[0]}
     REQUESTS.info("refused %d", answer.status_code, extra=told)
