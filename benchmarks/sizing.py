@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.doublings import Table, tables, traces
 from brain.models.fitting import Point
-from brain.models.job import fit
+from brain.models.job_fit import fit
 from brain.models.terms import SpeedTerms
 from brain.optimizer.narrowing import not_back, not_in_vain
 from brain.optimizer.policies import Efficient, Narrowed, WorthARestart

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from brain.lifecycle.observed import KIND
 from brain.models.fitting import Point
-from brain.models.job import forget_every_fit
+from brain.models.job_fit import forget_every_fit
 from brain.types.allocation import Bounds
 from brain.types.job import ApprovalPolicy, PolicyMode
 from tests.virtual import Laptop, scaling_by

@@ -17,7 +17,8 @@ from typing import Any
 from brain.errors import Undetermined
 from brain.models import terms as terms_module
 from brain.models.fitting import Point
-from brain.models.job import JobModel, fit
+from brain.models.job import JobModel
+from brain.models.job_fit import fit
 from brain.types.recommendation import Prediction
 
 #: Expected examples per second, and the ends of their 90 % interval.

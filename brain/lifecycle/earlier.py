@@ -11,7 +11,7 @@ from brain.lifecycle import work
 from brain.lifecycle.observed import KIND, RUNS, points
 from brain.models.earlier import EarlierRun, earlier_run
 from brain.models.estimate.past import script_of
-from brain.models.job import fit
+from brain.models.job_fit import fit
 from brain.models.remaining import Finished
 from brain.models.terms import terms_of
 from brain.ports import StoredFit, Transaction

@@ -16,7 +16,8 @@ from brain.models.earlier import EarlierRun, noise_at, outdated, tells_noise, wo
 from brain.models.efficiency import GradientSums, NoiseScale, norms_of
 from brain.models.fitting import Point, measure, medians_by_rank
 from brain.models.forecast import foretell
-from brain.models.job import JobModel, fit
+from brain.models.job import JobModel
+from brain.models.job_fit import fit
 from brain.models.terms import SpeedTerms, terms_of, unit_of
 from brain.optimizer.batches import taken
 from brain.ports import StoredFit, Transaction

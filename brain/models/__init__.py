@@ -1,7 +1,7 @@
 """Models that predict, each with its uncertainty. They are pure and use only numpy, scipy and
 scikit-learn.
 
-    fitting, throughput     from samples to points, and throughput over replicas (used by the cycle)
+    fitting, job, job_fit   from samples to points, and throughput over replicas (used by the cycle)
     step_time               step time over nodes, replicas, batches and kinds of accelerator
     efficiency, goodput     value of an example in a large batch; the best batch size at a job size
     restart, remaining      cost of a change, and the time left to pay it back

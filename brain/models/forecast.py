@@ -7,7 +7,8 @@ from brain.errors import Undetermined
 from brain.models.earlier import EarlierRun, noise_at
 from brain.models.fitting import Point
 from brain.models.goodput import rate
-from brain.models.job import JobModel, fit
+from brain.models.job import JobModel
+from brain.models.job_fit import fit
 from brain.models.terms import Batching, SpeedTerms, configuration
 from brain.types.recommendation import Prediction
 

@@ -15,21 +15,16 @@ arguments, so a restarted Brain makes the same decisions. Its results are cached
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
 from brain.errors import Undetermined
-from brain.models.calibration import Calibration, calibration, scores, surprised, widening
+from brain.models.calibration import Calibration, calibration, surprised
 from brain.models.earlier import (
     NOTHING,
-    EarlierRun,
     Inherited,
-    inherited,
-    noise_exponent,
-    noises_of,
 )
 from brain.models.efficiency import NoiseByBatch, efficiency
 from brain.models.fitting import REPEAT, Z90, Point
@@ -45,9 +40,8 @@ from brain.models.sizes import (
     same_batch,
     unspread,
 )
-from brain.models.step_time import accelerators
 from brain.models.step_time.accelerators import Accelerators
-from brain.models.step_time.columns import Configuration, Floats, Observation, rows
+from brain.models.step_time.columns import Configuration, Floats, rows
 from brain.models.step_time.trials import StepTimeTrial, free_trials, next_trial
 from brain.models.terms import (
     Batching,
@@ -55,16 +49,10 @@ from brain.models.terms import (
     configuration,
     local_batch,
     observation,
-    rule,
     unit_of,
-    unusable,
 )
 from brain.types.recommendation import Prediction
 from brain.typeset import count
-
-#: The most points that are fitted, the newest first; a job may have a hundred worlds.
-_NEWEST = 40
-_REMEMBERED = 2500  # Fits, one per job of a large pool.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -389,61 +377,3 @@ class JobModel:
         spread = [(nodes_of(s, self.points), copies_of(s.replicas, self.terms)) for s in sizes]
         batches = self.batches(self.terms.largest_batch, kind)
         return chosen(self.times.on(kind), [(min(pair), pair[1]) for pair in spread], batches)
-
-
-def fit(
-    present: Point,
-    earlier: Iterable[Point] = (),
-    *,
-    terms: SpeedTerms | None = None,
-    runs: Sequence[EarlierRun] = (),
-) -> JobModel:
-    """Return the model of a job, fitted to its present and its earlier worlds.
-
-    Args:
-        present: The point of the world that runs now.
-        earlier: Points of earlier worlds, oldest first, on any kind of accelerator and with any
-            batch size.
-        terms: The owner's declarations, from ``terms_of``.
-        runs: Earlier runs of the same script, newest first.
-
-    Raises:
-        Undetermined: the present point is unusable (a step time of 0 or NaN, less than one copy).
-    """
-    return _fitted(present, tuple(earlier), terms or SpeedTerms(), tuple(runs))
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _fitted(
-    present: Point, earlier: tuple[Point, ...], terms: SpeedTerms, runs: tuple[EarlierRun, ...]
-) -> JobModel:
-    why = unusable(present, present, terms)
-    if why:
-        raise Undetermined(f"the present world cannot be fitted: {why}", code="unusable")
-    reasons = [(point, unusable(point, present, terms)) for point in earlier]
-    used = [*[point for point, reason in reasons if not reason][-_NEWEST:], present]
-    outcomes = tuple((p.foretold, p.rate) for p in used if p.foretold and p.foretold.low > 0)
-    observations: dict[str, list[Observation]] = defaultdict(list)
-    for point in used:
-        observations[point.accelerator].append(observation(point, present, terms))
-    others, wider = inherited(runs, observations, terms), widening(scores(outcomes))
-    told = [one for run in others.heard(runs) for one in run.noises]
-    seen = [*noises_of(used, terms.global_batch), *told]
-    for kind, found in others.observations.items():
-        observations[kind] += found
-    return JobModel(
-        points=tuple(used),
-        left_out=(*(f"world {p.epoch}: {why}" for p, why in reasons if why), *others.refused),
-        times=accelerators.fit(observations, widen=wider),
-        batching=rule(used, terms),
-        terms=terms,
-        outcomes=outcomes,
-        widening=wider,
-        inherited=others,
-        noise_exponent=noise_exponent(seen),
-    )
-
-
-def forget_every_fit() -> None:
-    """Clear the cache of fits. Fitting the same points again gives equal models."""
-    _fitted.cache_clear()

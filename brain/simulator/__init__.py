@@ -2,7 +2,7 @@
 
     spec, workload, applications, tables   the input: nodes, arrivals, scaling of scripts
     placing, faults, world                 the events: placements, progress, lost nodes
-    service, policies                      the policy: Brain on in-memory stores, or another rule
+    service, submitted, policies           the policy: Brain on in-memory stores, or another rule
     run, measures, report                  the loop, its results, and a page that shows them
     replay                                 recorded jobs through another policy or other settings
 

@@ -6,8 +6,7 @@ assigns nodes to it, and reports replicas, worlds and samples through the same f
 routes call.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -15,12 +14,11 @@ import numpy as np
 
 from brain import cycle, lifecycle
 from brain.inmemory import MemoryStores
-from brain.models.efficiency import efficiency
 from brain.pool.rounds import Memo
 from brain.ports import Transaction
 from brain.settings import Settings
 from brain.simulator.placing import Placement, of_kind, place
-from brain.simulator.spec import Spec
+from brain.simulator.submitted import POOL, document_of, name_of, policy_of, steps_for, stored
 from brain.simulator.telling import WINDOW_SECONDS, Telling, ended, members, running
 from brain.simulator.world import (
     Governed,
@@ -28,20 +26,12 @@ from brain.simulator.world import (
     SimulatedEvent,
     SimulatedEventKind,
     SimulatedJob,
-    SimulatedNode,
 )
 from brain.types.job import (
-    ApprovalPolicy,
-    BatchBounds,
-    Checkpoint,
-    JobDocument,
     JobId,
     OptimizeMode,
-    PolicyMode,
 )
-from brain.types.resources import Node as StoredNode
-from brain.types.resources import NodeName, PoolName, Resources
-from brain.types.sharing import PoolShares, StoredPolicy
+from brain.types.resources import NodeName
 from brain.types.telemetry import ThroughputSample
 from brain.types.world import (
     Cause,
@@ -53,7 +43,6 @@ from brain.types.world import (
     WorldReport,
 )
 
-POOL = PoolName("simulated")
 #: The time at which virtual time begins, which has no meaning as a date.
 BEGAN = datetime(2000, 1, 1, tzinfo=UTC)
 #: Seconds after which samples are deleted, and between deletions: decisions rest on newer samples,
@@ -62,9 +51,6 @@ _KEPT_SECONDS, _FORGET_SECONDS = 1200.0, 300.0
 #: Time, in turns, after which Brain counts as having been absent, and after half of which a job is
 #: looked at again. The service has a turn every two seconds, but virtual time only one a minute.
 _PRESENT_TURNS = 1.5
-#: Resources of a replica: its accelerator; CPU and memory do not matter here.
-_EACH = Resources(gpus=1)
-_SHARES = np.linspace(0.005, 0.995, 100)
 
 
 @dataclass(slots=True)
@@ -113,10 +99,10 @@ class Service:
         #: The memo that the service passes from turn to turn.
         self._memo = Memo(POOL)
         self._forgotten_at = 0.0
-        self._index = {_name(node): node.index for node in world.nodes}
+        self._index = {name_of(node): node.index for node in world.nodes}
         with self.stores.transaction() as tx:
             if world.spec.projects:
-                tx.pools.put_policy(_shares(world.spec, self._at(0.0)))
+                tx.pools.put_policy(policy_of(world.spec, self._at(0.0)))
 
     def govern(
         self, happenings: Sequence[SimulatedEvent], stopwatch: Callable[[], float]
@@ -124,7 +110,7 @@ class Service:
         """Report the events to Brain, let it decide, and carry out its decisions."""
         with self.stores.transaction() as tx:
             for node in self._world.nodes:
-                tx.nodes.put(_stored(node, self._now))
+                tx.nodes.put(stored(node, self._now))
             for one in happenings:
                 self._report(tx, one)
             samples = [sample for seen in self._here() for sample in self._samples(seen)]
@@ -214,7 +200,7 @@ class Service:
         if not seen.run.placement and seen.run.finished_at is None:
             return  # The replica was lost again before its report.
         down = None if seen.stopped_at is None else at_seconds - seen.stopped_at
-        redone = None if down is None else _steps(seen.run, seen.run.redone - seen.redone)
+        redone = None if down is None else steps_for(seen.run, seen.run.redone - seen.redone)
         seen.stopped_at, seen.redone = None, seen.run.redone
         self._tell_world(
             tx,
@@ -315,7 +301,7 @@ class Service:
         seen.next_replica += count
         seen.epoch += 1
         seen.generation = wish.generation
-        seen.nodes = tuple(_name(self._world.nodes[node]) for node in run.placement)
+        seen.nodes = tuple(name_of(self._world.nodes[node]) for node in run.placement)
         new = running(seen.replicas, seen.nodes, wish.generation, self._now)
         report = ReplicaReport(job=seen.id, replicas=new, at=self._now)
         lifecycle.replicas_reported(tx, report, settings=self._settings, now=self._now)
@@ -351,73 +337,3 @@ class Service:
             detail=detail,
         )
         lifecycle.world_reported(tx, report, settings=self._settings, now=at)
-
-
-def document_of(run: SimulatedJob, mode: OptimizeMode, holds: Mapping[str, int]) -> JobDocument:
-    """Return the document that the owner of a simulated job would submit.
-
-    ``holds`` is the job's largest micro-batch on each kind of node.
-    """
-    arrival, largest = run.arrival, run.application.largest_batch
-    batch = BatchBounds(global_size=run.batch)
-    if arrival.tunes:
-        least = min(holds.values())
-        more = {kind: most for kind, most in holds.items() if most > least}
-        batch = replace(batch, global_max=largest, local_max=least, local_max_on=more, tune=True)
-    return JobDocument(
-        name=arrival.submitted_as or arrival.name,
-        command=("python", f"{arrival.submitted_as or arrival.name}.py"),
-        project=arrival.project,
-        replicas=arrival.bounds,
-        resources=_EACH,
-        batch=batch,
-        checkpoint=Checkpoint(path="simulated"),
-        epochs=run.application.epochs if arrival.declared else None,
-        steps=steps_of(run) if arrival.declared else None,
-        priority=arrival.priority,
-        optimize_mode=mode,
-        policy=ApprovalPolicy(mode=PolicyMode.AUTO),
-    )
-
-
-def steps_of(run: SimulatedJob) -> int:
-    """Return the number of optimizer steps of the whole run with the run's batch size.
-
-    An example in a batch that is larger than the application's first batch counts less.
-    """
-    batch, application = run.batch, run.application
-    noises = [application.noise(float(share), batch) for share in _SHARES]
-    worths = [
-        float(efficiency(batch, first_batch=application.first_batch, noise=noise))
-        for noise in noises
-    ]
-    return math.ceil(run.work / batch * float(np.mean(1 / np.array(worths))))
-
-
-def _steps(run: SimulatedJob, work: float) -> int:
-    """Return the optimizer steps that ``work`` takes now."""
-    batch, application = run.batch, run.application
-    noise = application.noise(min(1.0, run.done / run.work), batch)
-    worth = efficiency(batch, first_batch=application.first_batch, noise=noise)
-    return round(work / (batch * float(worth)))
-
-
-def _shares(spec: Spec, at: datetime) -> StoredPolicy:
-    """Return the policy of the pool, at version 0, as it was never stored."""
-    policy = PoolShares(projects=spec.projects)
-    return StoredPolicy(pool=POOL, policy=policy, by="cluster", updated_at=at, version=0)
-
-
-def _name(node: SimulatedNode) -> NodeName:
-    return NodeName(f"{node.kind}-{node.index}")
-
-
-def _stored(node: SimulatedNode, at: datetime) -> StoredNode:
-    return StoredNode(
-        name=_name(node),
-        pool=POOL,
-        capacity=Resources(gpus=node.capacity),
-        accelerator=node.kind,
-        seen_at=at,
-        schedulable=node.up,
-    )

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from brain.errors import BadInput
 from brain.types.allocation import Allocation, Bounds, check_bounds
-from brain.types.grace import GRACE_SECONDS, MOST_SECONDS
+from brain.types.grace import GRACE_SECONDS, check_grace
 from brain.types.limits import Budget, ResourceLimits, check_budget, check_reservation
 from brain.types.resources import Resources
 from brain.types.roles import (
@@ -236,7 +236,7 @@ class JobDocument:
             raise BadInput("command is empty; give the program to run", field="command")
         _check_process(self.command, self.environment)
         check_budget(self.budget, self.deadline, self.steps)
-        _check_grace(self.checkpoint.grace_seconds)
+        check_grace(self.checkpoint.grace_seconds)
         _check_shape(self)
         check_reservation(self.resource_limits, self.allocation, self.sized(self.replicas.min))
         for name, value in self.environment.items():
@@ -339,15 +339,6 @@ def _check_groups(document: JobDocument) -> None:
             "optimizeMode cluster divides a pool by a model that predicts only replicas that are "
             "alike; set single-job for a job with groups",
             field="optimizeMode",
-        )
-
-
-def _check_grace(seconds: float | None) -> None:
-    if seconds is not None and not 0 <= seconds <= MOST_SECONDS:
-        raise BadInput(
-            f"checkpoint.graceSeconds {seconds:g} is not a possible grace period; give 0 to "
-            f"{MOST_SECONDS:.0f} seconds",
-            field="checkpoint.graceSeconds",
         )
 
 

@@ -5,6 +5,8 @@ time of the setting ``checkpoint.graceSeconds`` to exit. A scaler has to wait at
 ``leave_seconds`` says.
 """
 
+from brain.errors import BadInput
+
 #: Default seconds that a script has to save and exit after the signal; torchrun has the same.
 GRACE_SECONDS = 30.0
 #: Seconds for which a replica that is asked to leave may train on to a safe point.
@@ -23,3 +25,13 @@ def leave_seconds(grace_seconds: float | None = None) -> float:
     """
     grace = GRACE_SECONDS if grace_seconds is None else grace_seconds
     return SAFE_POINT_SECONDS + grace + _LAST_SECONDS
+
+
+def check_grace(seconds: float | None) -> None:
+    """Raise BadInput for a grace period that is impossible."""
+    if seconds is not None and not 0 <= seconds <= MOST_SECONDS:
+        raise BadInput(
+            f"checkpoint.graceSeconds {seconds:g} is not a possible grace period; give 0 to "
+            f"{MOST_SECONDS:.0f} seconds",
+            field="checkpoint.graceSeconds",
+        )

@@ -6,7 +6,7 @@ import pytest
 
 from brain import calls
 from brain.api.views.models import best_batch
-from brain.models.job import fit
+from brain.models.job_fit import fit
 from brain.models.terms import terms_of
 from brain.types.job import BatchBounds, JobId
 from tests.api.app import Api, digits

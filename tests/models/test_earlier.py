@@ -21,7 +21,7 @@ from brain.models.earlier import (
 from brain.models.efficiency import efficiency
 from brain.models.fitting import Point
 from brain.models.forecast import foresee
-from brain.models.job import fit
+from brain.models.job_fit import fit
 from brain.models.terms import SpeedTerms, observation
 from tests.models.test_job import point
 

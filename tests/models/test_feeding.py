@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from brain.models.fitting import measure
-from brain.models.job import fit
+from brain.models.job_fit import fit
 from brain.models.step_time.feeding import feed, longer
 from tests.builders import NOW, throughput
 from tests.models.test_job import KEEPS, point

@@ -14,7 +14,8 @@ from brain.errors import Undetermined
 from brain.models.earlier import earlier_run
 from brain.models.fitting import REPEAT, Point
 from brain.models.forecast import foretell
-from brain.models.job import JobModel, fit, forget_every_fit
+from brain.models.job import JobModel
+from brain.models.job_fit import fit, forget_every_fit
 from brain.models.sizes import Size
 from brain.models.terms import Batching, SpeedTerms, terms_of
 from brain.types.job import BatchBounds, Parallelism

@@ -7,7 +7,8 @@ import pytest
 
 from brain.errors import Undetermined
 from brain.models.fitting import Point
-from brain.models.job import SpeedTerms, fit
+from brain.models.job import SpeedTerms
+from brain.models.job_fit import fit
 from brain.models.sizes import Size
 from brain.optimizer import narrowing, recommend
 from brain.optimizer.batches import choose_batch, unsettled, wish_at

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brain.models.job import forget_every_fit
+from brain.models.job_fit import forget_every_fit
 from brain.optimizer import recommend
 from brain.optimizer.situation import Situation, WorkLimits
 from brain.types.allocation import Bounds

@@ -9,8 +9,9 @@ import pytest
 
 from brain.lifecycle.work import earlier_runs, promised_work
 from brain.simulator.applications import DeviceKind
-from brain.simulator.service import Service, document_of, steps_of
+from brain.simulator.service import Service
 from brain.simulator.spec import NodeTrouble
+from brain.simulator.submitted import document_of, steps_of
 from brain.simulator.telling import exchange_wait_share
 from brain.simulator.world import SimulatedCluster
 from brain.types.job import OptimizeMode

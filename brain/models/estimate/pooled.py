@@ -8,7 +8,8 @@ from statistics import median
 from brain.errors import Undetermined
 from brain.models.estimate.past import Neighbour, Past
 from brain.models.fitting import Z90, Point
-from brain.models.job import JobModel, fit
+from brain.models.job import JobModel
+from brain.models.job_fit import fit
 from brain.models.terms import Batching, SpeedTerms
 from brain.types.estimate import Band, EstimateQuestion, Work
 from brain.types.job import JobDocument

@@ -5,7 +5,7 @@ and stores the plans of a round in one transaction. It does no I/O of its own an
     limits    limits of projects, for jobs that begin
     looks     the result of a look at a job, and the time of the next one
     findings  the finding that a bug keeps Brain from deciding about a job
-    starts    first sizes of jobs that share the pool
+    starts    waiting jobs that share the pool, and their first sizes
     plans     one round: reads members from the stores, divides, stores the plans
 
 ``brain.cycle.turn`` is the only caller.

@@ -11,13 +11,12 @@ from brain.lifecycle.surroundings import situate
 from brain.models.estimate.past import WorldUse
 from brain.optimizer.guards import Hold
 from brain.pool.allocator import JobPlacement, Prices
-from brain.pool.division import Division, PoolMember, advise, divide, facts, member, shares, waiting
+from brain.pool.division import Division, PoolMember, advise, divide, facts, member, shares
 from brain.pool.division.market import DivisibleNodes, giving_way, kind_of, kinds_of
 from brain.pool.division.members import UNKNOWN_KINDS, beside_slow
-from brain.pool.division.shapes import Spread
 from brain.pool.rounds.cache import Memo
 from brain.pool.rounds.findings import undecided
-from brain.pool.rounds.starts import known_before, read_ahead
+from brain.pool.rounds.starts import read_ahead, spread, waiting_member
 from brain.ports import Stores, Tracer, Transaction, untraced
 from brain.settings import Settings
 from brain.types.job import Intent, Job, JobId
@@ -62,7 +61,7 @@ def joined(
         kinds=kinds,
         earlier=sight.earlier,
         hold=hold,
-        spread=_spread(memo, job, kind),
+        spread=spread(memo, job, kind),
         speeds=memo.speeds(tx, job.id, sight.model) if compares else UNKNOWN_KINDS,
     )
 
@@ -70,15 +69,6 @@ def joined(
 def _gives_way(plan: ScalePlan | None) -> bool:
     """Return True if a plan only proposes amounts, for which no other job waits."""
     return lifecycle.waits_for_approval(plan) and plan is not None and plan.changes_resources
-
-
-def _spread(memo: Memo, job: Job, kind: str | None) -> Spread:
-    """Return the replicas of a job that fit each node of a kind, and the most on an empty node."""
-    each, found = job.resources, memo.ledger.rooms(job)
-    alike = {node.name: node for node in memo.nodes if kind_of(node, gpus=each.gpus > 0) == kind}
-    usable = alike.keys() & found.keys()
-    widest = max((each.copies_within(alike[name].capacity) or 0 for name in usable), default=0)
-    return Spread(sorted((found[name] for name in usable), reverse=True), widest)
 
 
 class RoundResult:
@@ -196,29 +186,10 @@ def _members(tx: Transaction, memo: Memo, settings: Settings) -> list[PoolMember
         if id in queue:
             job = memo.job(id)
             if shares(job) and job.intent is Intent.RUN:
-                found.append(_queued(tx, memo, job, settings))
+                found.append(waiting_member(tx, memo, job, settings))
         elif known is not None and known.member is not None:
             found.append(known.member)
     return found
-
-
-def _queued(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> PoolMember:
-    """Return a waiting job as a member, with a choice of sizes if runs of its script are known."""
-    kinds = kinds_of(job, memo.nodes, None, migrate=True)
-    speeds = memo.speeds(tx, job.id, None) if len(kinds) > 1 else UNKNOWN_KINDS
-    known = known_before(tx, memo, job, settings)
-    if known is None:
-        return waiting(job, kinds, memo.size(job.id), speeds=speeds)
-    model, work = known
-    return waiting(
-        job,
-        kinds,
-        memo.size(job.id),
-        model=model,
-        work=work,
-        rooms={kind: _spread(memo, job, kind) for kind in kinds},
-        speeds=speeds,
-    )
 
 
 def _placed(memo: Memo, job: Job) -> tuple[JobPlacement | None, Hold | None]:

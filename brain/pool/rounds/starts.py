@@ -1,4 +1,4 @@
-"""First sizes of jobs that share a pool."""
+"""Jobs that wait to start in a shared pool: as members of a round, and their first sizes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +13,10 @@ from brain.models.forecast import foresee
 from brain.models.job import JobModel
 from brain.models.sizes import Size
 from brain.models.terms import terms_of
-from brain.pool.division import shares
+from brain.pool.division import PoolMember, shares, waiting
 from brain.pool.division.market import PATIENCE_SECONDS, kind_of, kinds_of
+from brain.pool.division.members import UNKNOWN_KINDS
+from brain.pool.division.shapes import Spread
 from brain.pool.rounds.cache import Memo
 from brain.ports import Transaction
 from brain.settings import Settings
@@ -63,6 +65,34 @@ def read_ahead(tx: Transaction, memo: Memo, jobs: Iterable[Job], settings: Setti
     if new:
         tx.plans.read_ahead(new)
         tx.fits.read_ahead(new, RUNS, FINISHED_RUNS)
+
+
+def spread(memo: Memo, job: Job, kind: str | None) -> Spread:
+    """Return the replicas of a job that fit each node of a kind, and the most on an empty node."""
+    each, found = job.resources, memo.ledger.rooms(job)
+    alike = {node.name: node for node in memo.nodes if kind_of(node, gpus=each.gpus > 0) == kind}
+    usable = alike.keys() & found.keys()
+    widest = max((each.copies_within(alike[name].capacity) or 0 for name in usable), default=0)
+    return Spread(sorted((found[name] for name in usable), reverse=True), widest)
+
+
+def waiting_member(tx: Transaction, memo: Memo, job: Job, settings: Settings) -> PoolMember:
+    """Return a waiting job as a member, with a choice of sizes if runs of its script are known."""
+    kinds = kinds_of(job, memo.nodes, None, migrate=True)
+    speeds = memo.speeds(tx, job.id, None) if len(kinds) > 1 else UNKNOWN_KINDS
+    known = known_before(tx, memo, job, settings)
+    if known is None:
+        return waiting(job, kinds, memo.size(job.id), speeds=speeds)
+    model, work = known
+    return waiting(
+        job,
+        kinds,
+        memo.size(job.id),
+        model=model,
+        work=work,
+        rooms={kind: spread(memo, job, kind) for kind in kinds},
+        speeds=speeds,
+    )
 
 
 def yields(job: Job, settings: Settings) -> bool:

@@ -10,7 +10,8 @@ from enum import StrEnum
 from brain import cycle
 from brain.errors import Undetermined
 from brain.models.fitting import Z90
-from brain.models.job import JobModel, fit
+from brain.models.job import JobModel
+from brain.models.job_fit import fit
 from brain.models.terms import terms_of
 from brain.ports import Stores, Transaction
 from brain.settings import Settings

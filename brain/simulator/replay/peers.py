@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.errors import Undetermined
-from brain.models.job import JobModel, fit
+from brain.models.job import JobModel
+from brain.models.job_fit import fit
 from brain.models.terms import terms_of
 from brain.simulator.placing import Placement, UsableNode
 from brain.simulator.policies import POLICIES, Contender

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brain.models.job import fit
+from brain.models.job_fit import fit
 from brain.models.sizes import Size
 from brain.models.terms import SpeedTerms
 from brain.pool.allocator import JobPlacement

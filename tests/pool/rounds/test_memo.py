@@ -6,7 +6,7 @@ from datetime import timedelta
 from brain import lifecycle
 from brain.lifecycle.ledger import Holding, Ledger, Share
 from brain.models.earlier import earlier_run
-from brain.models.job import fit
+from brain.models.job_fit import fit
 from brain.pool.rounds import Memo
 from brain.types.allocation import Allocation, Bounds
 from brain.types.job import JobId, OptimizeMode
