@@ -2,7 +2,7 @@
 import { useRef } from "preact/hooks";
 import type { WorkerView } from "../api/types.ts";
 import { useWidth } from "../ui/width.ts";
-import { change, fixed, quantity } from "../words/format.ts";
+import { change, fixed, quantity, unitOfSteps } from "../words/format.ts";
 
 const ROW = 14;
 const EDGE = { left: 76, right: 52 };
@@ -13,7 +13,8 @@ const STEPS = [0.03, 0.08, 0.15];
 export function RankStrip({ workers }: { workers: readonly WorkerView[] }) {
   const host = useRef<HTMLDivElement>(null);
   const width = Math.max(180, useWidth(host));
-  const times = workers.map((worker) => worker.step_seconds * 1000);
+  const { unit, each } = unitOfSteps(workers.map((worker) => worker.step_seconds));
+  const times = workers.map((worker) => worker.step_seconds * each);
   const [low, high] = [Math.min(...times) * 0.97, Math.max(...times) * 1.03];
   const plot = width - EDGE.left - EDGE.right;
   const x = (value: number): number => EDGE.left + ((value - low) / (high - low || 1)) * plot;
@@ -28,17 +29,17 @@ export function RankStrip({ workers }: { workers: readonly WorkerView[] }) {
           const fresh = workers[index - 1]?.replica !== worker.replica;
           return (
             <g key={worker.rank}>
-              <title>{`rank ${worker.rank} on ${worker.node}: ${quantity(worker.step_seconds * 1000)} ms, ${change(worker.deviation, 1)} against the median`}</title>
+              <title>{`rank ${worker.rank} on ${worker.node}: ${quantity(worker.step_seconds * each)} ${unit}, ${change(worker.deviation, 1)} against the median`}</title>
               {fresh && <text class="lb" x="0" y={y + 4}>r{worker.replica}</text>}
               <text class={worker.straggler ? "wb e" : "ax e"} x={EDGE.left - 12} y={y + 4}>{worker.rank}</text>
               <rect class={heat(worker.deviation)} x={EDGE.left} y={y - 5} width={plot} height="10" rx="1" />
-              <circle class={worker.straggler ? "wd" : "dot"} cx={x(worker.step_seconds * 1000)} cy={y} r="2.5" />
-              <text class={worker.straggler ? "wb e" : "lb e"} x={width} y={y + 4}>{fixed(worker.step_seconds * 1000, worker.step_seconds < 0.1 ? 1 : 0)}</text>
+              <circle class={worker.straggler ? "wd" : "dot"} cx={x(worker.step_seconds * each)} cy={y} r="2.5" />
+              <text class={worker.straggler ? "wb e" : "lb e"} x={width} y={y + 4}>{fixed(worker.step_seconds * each, unit === "s" || worker.step_seconds < 0.1 ? 1 : 0)}</text>
             </g>
           );
         })}
         {ticks.map((tick) => <text class="ax m" key={tick} x={x(tick)} y={height - 4}>{quantity(tick)}</text>)}
-        <text class="ax e" x={width} y={height - 4}>ms</text>
+        <text class="ax e" x={width} y={height - 4}>{unit}</text>
       </svg>
     </div>
   );

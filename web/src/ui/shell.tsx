@@ -75,7 +75,9 @@ export function Live() {
   if (!jobs.value) return <span class="live">live</span>;
   if (sampledAt.value === 0 || !jobs.value.some(expected)) return <span class="live">live · no samples</span>;
   const newest = Math.max(0, now.value - sampledAt.value) / 1000;
-  if (newest > SILENT_SECONDS) return <span class="live stale">live · samples {duration(newest)} old</span>;
+  // Samples of a slow job come once a step; they are stale after three.
+  const due = Math.min(...jobs.value.filter(expected).map((job) => job.stale_after_seconds)) / 3;
+  if (newest > Math.max(SILENT_SECONDS, due)) return <span class="live stale">live · samples {duration(newest)} old</span>;
   return <span class="live">live · {duration(Math.round(newest * 10) / 10)}</span>;
 }
 

@@ -99,3 +99,8 @@ test("kinds of conditions are written as words", () => {
 test("clauses of the service become sentences, whose numbers are not broken", () => {
   assert.equal(f.sentences("adds 27 % to 1 370 examples/s.", "", "measured 1 405 of 12 740"), "Adds 27 % to 1\u202f370 examples/s. Measured 1\u202f405 of 12\u202f740");
 });
+
+test("steps of ten seconds and more are told in seconds", () => {
+  assert.deepEqual(f.unitOfSteps([0.2, 9.9]), { unit: "ms", each: 1000 });
+  assert.deepEqual(f.unitOfSteps([9.9, 40]), { unit: "s", each: 1 });
+});

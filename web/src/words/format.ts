@@ -200,3 +200,9 @@ export function instant(at: string): string {
 function two(value: number): string {
   return String(value).padStart(2, "0");
 }
+
+/** The unit of step times beside each other, and how many of it a second has; a step of 10 s and more
+ *  is told in seconds, because the figures of milliseconds do not fit an axis. */
+export function unitOfSteps(seconds: readonly number[]): { unit: string; each: number } {
+  return Math.max(...seconds) >= 10 ? { unit: "s", each: 1 } : { unit: "ms", each: 1000 };
+}
