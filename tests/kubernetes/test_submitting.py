@@ -179,7 +179,7 @@ def test_a_submission_that_cannot_be_is_refused_with_field_and_remedy(
     assert "preemptible" in refused(preemptible=True)
     large = {"large": {"replicas": 1, "processesPerReplica": 8, "accelerator": "no label"}}
     of_two = {"replicas": {"min": 2, "max": 2}, "groups": large}
-    assert "none of its usable nodes has accelerator no label, which group large needs" in refused(
+    assert "none of its nodes has accelerator no label, which group large needs" in refused(
         "--pool", POOL, **of_two
     )
     assert "groups.large.accelerator no label has no effect in the pool local" in refused(
