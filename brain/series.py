@@ -20,8 +20,6 @@ from brain.ports import SeriesBucket
 from brain.types.telemetry import HostSample, Phase, Sample, ThroughputSample
 
 MICROSECOND = timedelta(microseconds=1)
-#: Longest time between the end of a world and its last sample.
-NEAR = timedelta(minutes=2)
 
 
 class MetricReading(NamedTuple):

@@ -18,7 +18,7 @@ from brain.db.samples import (
     throughput_samples,
 )
 from brain.db.space import give_back
-from brain.db.tables import hour_means, minute_means, sources
+from brain.db.tables import hour_means, minute_means, retired_steps, sources
 from brain.types.telemetry import Phase
 
 Number = sa.ColumnElement[Any]
@@ -108,6 +108,7 @@ def retire(
             return 0
     for name, metric in METRICS.items():
         connection.execute(_fold(connection, name, metric, raw_before))
+    connection.execute(_keep_steps(connection, raw_before))
     connection.execute(_fold_minutes(connection, means_before))
     gone = 0
     for dated in (minute_means.c.minute < means_before, hour_means.c.hour < hours_before):
@@ -171,6 +172,27 @@ def _fold(connection: sa.Connection, name: str, metric: Metric, before: datetime
         .group_by(minute, rows.job)
     )
     return _into(connection, minute_means, folded)
+
+
+def _keep_steps(connection: sa.Connection, before: datetime) -> Any:
+    """Return the statement that keeps the last step of each world whose samples retire."""
+    rows = throughput_samples.c
+    limit = sa.literal(before, Micros())
+    last = (
+        sa.select(rows.job, rows.epoch, sa.func.max(rows.step))
+        .where(
+            rows.rank == 0,
+            rows.slot <= samples.slot_of(limit),
+            rows.corrected_at < limit,
+            rows.context.in_(sa.select(throughput_contexts.c.id)),
+        )
+        .group_by(rows.job, rows.epoch)
+    )
+    statement = insert(connection, retired_steps).from_select(["job", "epoch", "step"], last)
+    new, known = statement.excluded.step, retired_steps.c.step
+    return statement.on_conflict_do_update(
+        index_elements=["job", "epoch"], set_={"step": sa.case((new > known, new), else_=known)}
+    )
 
 
 def _fold_minutes(connection: sa.Connection, before: datetime) -> Any:

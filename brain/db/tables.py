@@ -148,6 +148,15 @@ sources = sa.Table(
     sa.Column("corrected_at", Instant, nullable=False),
 )
 
+#: Last step of rank 0 in each world whose samples retired, in part or all.
+retired_steps = sa.Table(
+    "retired_steps",
+    metadata,
+    sa.Column("job", Name, primary_key=True),
+    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("step", sa.BigInteger, nullable=False),
+)
+
 minute_means = sa.Table(
     "minute_means",
     metadata,

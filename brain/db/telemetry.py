@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from brain.db import packing, retention, samples, series, writing
 from brain.db.ahead import Heard, KnownSamples
-from brain.db.columns import ASKED, Micros, Microseconds, asked_rows, builder, value
+from brain.db.columns import ASKED, Micros, asked_rows, builder, value
 from brain.db.samples import (
     host_samples,
     save_samples,
@@ -18,9 +18,8 @@ from brain.db.samples import (
     throughput_rows,
     throughput_samples,
 )
-from brain.db.tables import sources, worlds
+from brain.db.tables import retired_steps, sources, worlds
 from brain.ports import SampleBatch, SeriesBucket, SeriesStretch
-from brain.series import MICROSECOND, NEAR
 from brain.types.job import JobId
 from brain.types.telemetry import (
     HostSample,
@@ -103,40 +102,42 @@ _LOSSES = (
     .where(sources.c.job.in_(sa.bindparam("jobs", expanding=True)))
     .group_by(sources.c.job)
 )
-_then: Any = {"partition_by": worlds.c.job, "order_by": worlds.c.epoch}
-_near = sa.literal_column(str(NEAR // MICROSECOND), sa.BigInteger)
-_formed = Microseconds(worlds.c.formed_at)
-#: Worlds with the times around the start of the next world, and the steps that it repeated.
-_ended = (
-    sa.select(
-        worlds.c.job,
-        worlds.c.epoch,
-        sa.func.lead(_formed - _near).over(**_then).label("since_at"),
-        sa.func.lead(_formed + _near).over(**_then).label("until_at"),
-        sa.func.lead(worlds.c.steps_redone).over(**_then).label("steps_redone"),
-    )
-    .where(worlds.c.job.in_(sa.bindparam("jobs", expanding=True)))
-    .subquery("ended")
-)
-#: Step of rank 0 near the end of a world.
-_last_step = (
-    sa.select(throughput_samples.c.step)
-    .where(
-        throughput_samples.c.job == _ended.c.job,
-        samples.since(throughput_samples, _ended.c.since_at),
-        samples.until(throughput_samples, _ended.c.until_at),
-        throughput_samples.c.epoch == _ended.c.epoch,
-        throughput_samples.c.rank == 0,
-    )
-    .order_by(throughput_samples.c.corrected_at.desc(), throughput_samples.c.source.desc())
+_asked_jobs: sa.BindParameter[Any] = sa.bindparam("jobs", expanding=True)
+_newest_step = (
+    sa.select(throughput_rows.c.step)
+    .where(throughput_rows.c.context == throughput_contexts.c.id)
+    .order_by(throughput_rows.c.slot.desc(), throughput_rows.c.within.desc())
     .limit(1)
     .scalar_subquery()
 )
-_made = sa.func.coalesce(_last_step, 0) - sa.func.coalesce(_ended.c.steps_redone, 0)
-_STEPS_BEFORE = (
-    sa.select(_ended.c.job, sa.func.sum(_made))
-    .where(_ended.c.until_at.is_not(None))
-    .group_by(_ended.c.job)
+#: Last steps of rank 0 in each world: of the stored samples, and of the retired ones.
+_reached = sa.union_all(
+    sa.select(
+        throughput_contexts.c.job, throughput_contexts.c.epoch, _newest_step.label("step")
+    ).where(throughput_contexts.c.job.in_(_asked_jobs), throughput_contexts.c.rank == 0),
+    sa.select(retired_steps.c.job, retired_steps.c.epoch, retired_steps.c.step).where(
+        retired_steps.c.job.in_(_asked_jobs)
+    ),
+).subquery("reached")
+_of_worlds = (
+    sa.select(_reached.c.job, sa.func.max(_reached.c.step).label("step"))
+    .group_by(_reached.c.job, _reached.c.epoch)
+    .subquery("of_worlds")
+)
+_redone = (
+    sa.select(worlds.c.job, sa.func.sum(worlds.c.steps_redone).label("steps"))
+    .where(worlds.c.job.in_(_asked_jobs))
+    .group_by(worlds.c.job)
+    .subquery("redone")
+)
+_STEPS = (
+    sa.select(
+        _of_worlds.c.job,
+        sa.func.sum(_of_worlds.c.step) - sa.func.coalesce(sa.func.max(_redone.c.steps), 0),
+    )
+    .select_from(_of_worlds.outerjoin(_redone, _redone.c.job == _of_worlds.c.job))
+    .where(_of_worlds.c.step.is_not(None))
+    .group_by(_of_worlds.c.job)
 )
 #: Start of the time that was read of a job without samples, which has no earlier ones.
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -178,9 +179,9 @@ class SqlTelemetry:
         found: datetime | None = self._connection.execute(asked, given).scalar_one()
         return found
 
-    def steps_before(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
-        found = self._connection.execute(_STEPS_BEFORE, {"jobs": list(jobs)})
-        return {job: int(steps) for job, steps in found}
+    def steps(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
+        found = self._connection.execute(_STEPS, {"jobs": list(jobs)})
+        return {job: max(0, int(steps)) for job, steps in found}
 
     def read_ahead(self, ends: Mapping[JobId, datetime], *, window: timedelta) -> None:
         sinces = {job: end - window for job, end in ends.items()}

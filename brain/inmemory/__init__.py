@@ -27,6 +27,7 @@ _TABLES = (
     "decisions",
     "samples",
     "sources",
+    "retired_steps",
     "minutes",
     "hours",
     "fits",
@@ -55,7 +56,12 @@ class MemoryTransaction:
         self.jobs = MemoryJobs(rows["jobs"], rows["fits"])
         self.plans = MemoryPlans(rows["plans"], rows["decisions"], rows["jobs"])
         self.telemetry = MemoryTelemetry(
-            rows["samples"], rows["sources"], rows["minutes"], rows["hours"], rows["worlds"]
+            rows["samples"],
+            rows["sources"],
+            rows["retired_steps"],
+            rows["minutes"],
+            rows["hours"],
+            rows["worlds"],
         )
         self.fits = MemoryFits(rows["fits"])
         self.leases = MemoryLeases(rows["leases"])

@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import chain, pairwise
+from itertools import chain
 from typing import TypeVar
 
 from brain.clocks import SourceClock, at_microseconds, corrected, microseconds_of
 from brain.inmemory.rows import Rows
 from brain.ports import SampleBatch, SeriesBucket, SeriesStretch
-from brain.series import METRICS, NEAR, MetricReading, buckets
+from brain.series import METRICS, MetricReading, buckets
 from brain.types.job import JobId
 from brain.types.telemetry import (
     HostSample,
@@ -56,12 +56,14 @@ class MemoryTelemetry:
         self,
         samples: Rows[JobId, Mapping[Identity, Sample]],
         sources: Rows[tuple[JobId, SourceId], Counted],
+        retired: Rows[tuple[JobId, int], int],
         minutes: Rows[MeanKey, MetricReading],
         hours: Rows[MeanKey, MetricReading],
         worlds: Rows[JobId, Mapping[int, World]],
     ) -> None:
         self._samples = samples
         self._sources = sources
+        self._retired = retired
         self._minutes = minutes
         self._hours = hours
         self._worlds = worlds
@@ -109,19 +111,18 @@ class MemoryTelemetry:
         wanted = (each for each in heard if epoch is None or each.place.epoch == epoch)
         return max((each.measured_at for each in wanted), default=None)
 
-    def steps_before(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
+    def steps(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
         found: dict[JobId, int] = {}
         for job in jobs:
-            worlds = sorted(self._worlds.get(job, {}).values(), key=lambda world: world.epoch)
-            if len(worlds) > 1:
-                found[job] = sum(self._made(job, *pair) for pair in pairwise(worlds))
+            last = {epoch: step for (owner, epoch), step in self._retired.items() if owner == job}
+            for sample in self._samples.get(job, {}).values():
+                if isinstance(sample, ThroughputSample) and sample.place.rank == 0:
+                    epoch = sample.place.epoch
+                    last[epoch] = max(sample.step, last.get(epoch, 0))
+            if last:
+                redone = sum(w.steps_redone or 0 for w in self._worlds.get(job, {}).values())
+                found[job] = max(0, sum(last.values()) - redone)
         return found
-
-    def _made(self, job: JobId, world: World, following: World) -> int:
-        until = following.formed_at
-        near = self.throughput(job, since=until - NEAR, epoch=world.epoch)
-        steps = [s.step for s in near if s.place.rank == 0 and s.measured_at <= until + NEAR]
-        return (steps[-1] if steps else 0) - (following.steps_redone or 0)
 
     def read_ahead(self, ends: Mapping[JobId, datetime], *, window: timedelta) -> None:
         """Do nothing: dictionaries need no reading ahead."""
@@ -210,6 +211,9 @@ class MemoryTelemetry:
             if sample.measured_at >= limit:
                 kept[identity] = sample
                 continue
+            if isinstance(sample, ThroughputSample) and sample.place.rank == 0:
+                world = job, sample.place.epoch
+                self._retired[world] = max(sample.step, self._retired.get(world, 0))
             for metric, read in METRICS.items():
                 reading = read(sample)
                 if reading is not None:

@@ -90,13 +90,11 @@ class TelemetryStore(Protocol):
         """
         ...
 
-    def steps_before(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
-        """Return the optimizer steps of each job in all worlds before its present one, with
-        repeated steps counted once.
+    def steps(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
+        """Return the optimizer steps of each job in all its worlds, with repeated steps counted
+        once; jobs without a sample of rank 0 are left out.
 
-        A world counts the step that rank 0 had reached when the next world formed; without a sample
-        in the two minutes around that time, the world counts 0. Jobs that had at most one world are
-        left out.
+        A world counts the last step that rank 0 reported, even after its samples were deleted.
         """
         ...
 

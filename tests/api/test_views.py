@@ -96,6 +96,25 @@ def test_steps_progress_and_end_of_a_job_with_many_worlds_are_shown(
     assert [one.kind for one in shown.conditions] == ["Late"]
 
 
+def test_a_job_that_is_suspended_for_days_keeps_its_steps_and_progress(
+    api: Api, running: JobId
+) -> None:
+    with api.client() as client:
+        client.send(calls.suspend("digits"))
+    api.now = at(3 * 86_400)
+    old = at(2 * 86_400)
+    with api.stores.transaction() as tx:
+        tx.telemetry.retire(raw_before=old, means_before=old, hours_before=old)
+    shown = view(api, running)
+    assert (shown.step, shown.progress) == (600, 0.06)
+    later = 3 * 86_400 + 60
+    with api.stores.transaction() as tx:
+        tx.worlds.put(replace(world(2, formed_at=at(later), steps_redone=40), job=running))
+        again = throughput(later + 9, job=running, epoch=2, source="again", step=20)
+        tx.telemetry.add([again], received_at=at(later + 9))
+    assert view(api, running).step == 600 - 40 + 20
+
+
 def test_without_a_batch_size_steps_are_counted(api: Api, running: JobId) -> None:
     with api.stores.transaction() as tx:
         tx.worlds.put(replace(world(2, formed_at=at(120), stepping_at=at(121)), job=running))

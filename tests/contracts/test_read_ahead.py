@@ -1,6 +1,6 @@
 """The contract of reading ahead: questions about many jobs at once are answered as one by one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -84,26 +84,36 @@ def test_series_of_many_jobs_are_the_series_of_each(stores: Stores) -> None:
         assert job_id(1) not in drawn
 
 
-def test_the_steps_of_a_world_are_those_before_the_next_without_those_made_again(
+def test_the_steps_of_a_job_are_those_of_all_its_worlds_without_those_made_again(
     stores: Stores,
 ) -> None:
     with stores.transaction() as tx:
-        for epoch, formed in ((1, 0), (2, 100), (3, 1000), (4, 2000)):
+        for epoch, formed in ((1, 0), (2, 100), (3, 90_000), (4, 91_000)):
             tx.worlds.put(world(epoch, formed_at=at(formed), steps_redone=epoch - 1))
         tx.worlds.put(replace(world(1, formed_at=at(0)), job=job_id(9)))
         samples = [
             *(throughput(n, step=n) for n in (10, 99)),
-            throughput(101, step=7, rank=1),
-            throughput(300, step=50, epoch=2, source="silent before the next"),
-            throughput(2001, step=70, epoch=3, source="late"),
-            throughput(2002, step=5, epoch=4, source="next"),
+            throughput(101, step=7_000, rank=1),
+            throughput(300, step=50, epoch=2, source="hours before the next world"),
+            throughput(90_950, step=70, epoch=3, source="long before the next world"),
+            throughput(91_002, step=5, epoch=4, source="next"),
         ]
-        tx.telemetry.add(samples, received_at=at(3000))
-    with stores.transaction(read_only=True) as tx:
-        mine = samples[0].place.job
-        found = tx.telemetry.steps_before([mine, job_id(9), JobId("unknown")])
-        assert found == {mine: 99 - 1 + 0 - 2 + 70 - 3}
-        assert tx.telemetry.steps_before([]) == {}
+        tx.telemetry.add(samples, received_at=at(91_003))
+    mine = samples[0].place.job
+    expected = {mine: 99 + 50 - 1 + 70 - 2 + 5 - 3}
+
+    def found() -> Mapping[JobId, int]:
+        with stores.transaction(read_only=True) as tx:
+            assert tx.telemetry.steps([]) == {}
+            return tx.telemetry.steps([mine, job_id(9), JobId("unknown")])
+
+    assert found() == expected
+    for retired in (95, 80_000, 90_960, 200_000):
+        with stores.transaction() as tx:
+            tx.telemetry.retire(
+                raw_before=at(retired), means_before=at(-10_000), hours_before=at(-10_000)
+            )
+        assert found() == expected, f"samples of the first {retired} s were deleted"
 
 
 def test_unfinished_jobs_of_all_pools_are_those_of_each(stores: Stores) -> None:

@@ -38,7 +38,7 @@ QUESTIONS: dict[str, Callable[[Transaction], object]] = {
     "newest throughput": lambda t: t.telemetry.newest(JOB),
     "recent hosts": lambda t: t.telemetry.hosts(JOB, since=NOW),
     "samples of many jobs": lambda t: t.telemetry.read_ahead({JOB: NOW}, window=MINUTE),
-    "steps of ended worlds": lambda t: t.telemetry.steps_before([JOB]),
+    "steps": lambda t: t.telemetry.steps([JOB]),
     "losses": lambda t: t.telemetry.losses(JOB),
     "retirement": lambda t: t.telemetry.retire(raw_before=NOW, means_before=NOW, hours_before=NOW),
     "latest world": lambda t: t.worlds.latest(JOB),
@@ -56,7 +56,7 @@ QUESTIONS: dict[str, Callable[[Transaction], object]] = {
 
 #: Tables of which a question reads all rows, beside the one that holds what is asked for: contexts
 #: are few, and what retires is found by them; the worlds of the asked jobs are counted in order.
-FEW = {"retirement": ("_contexts",), "steps of ended worlds": ("ended", "(subquery")}
+FEW = {"retirement": ("_contexts",), "steps": ("reached", "of_worlds", "redone", "(subquery")}
 
 
 @contextmanager

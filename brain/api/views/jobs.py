@@ -67,11 +67,11 @@ def jobs(
     unsure = {job.id: now for job, it in zip(some, seen, strict=True) if it.unsure}
     if len(unsure) > 1:
         tx.telemetry.read_ahead(unsure, window=timedelta(seconds=WINDOWS_SECONDS[-1]))
-    steps = tx.telemetry.steps_before([job.id for job in some])
+    steps = tx.telemetry.steps([job.id for job in some])
     metrics = [(job, it.metric) for job, it in zip(some, seen, strict=True) if it.measured]
     drawn = (sparklines or Sparklines()).drawn(tx, metrics, now)
     return tuple(
-        _job(tx, job, it, steps.get(job.id, 0), drawn.get(job.id, ()), settings, now)
+        _job(tx, job, it, steps.get(job.id), drawn.get(job.id, ()), settings, now)
         for job, it in zip(some, seen, strict=True)
     )
 
@@ -88,7 +88,7 @@ def _job(
     tx: Transaction,
     job: Job,
     seen: RecentMeasurements,
-    before: int,
+    step: int | None,
     sparkline: tuple[float | None, ...],
     settings: Settings,
     now: datetime,
@@ -96,7 +96,7 @@ def _job(
     document, world = job.document, tx.worlds.latest(job.id)
     plans = tx.plans.effective(job.id)
     wish, decision = lifecycle.wish(tx, job, settings), tx.plans.decision(job.id)
-    throughput, step = seen.throughput(), seen.step(before)
+    throughput = seen.throughput()
     ends_at = _ends_at(document, step, seen.step_seconds() if throughput else None, now)
     members = () if world is None or world.ended_at or job.finished else world.members
     return JobView(

@@ -142,15 +142,6 @@ class RecentMeasurements:
         last = self._last()
         return None if last is None else last.step_seconds_mean
 
-    def step(self, before: int) -> int | None:
-        """Return the number of optimizer steps of the script so far, over all worlds, without
-        repeated steps.
-
-        ``before`` is the number in earlier worlds, from ``TelemetryStore.steps_before``.
-        """
-        last = self._last()
-        return None if last is None else before + last.step
-
     def workers(self) -> tuple[WorkerView, ...]:
         """Return each worker's step time and its deviation from the workers' median, by rank."""
         ranks: defaultdict[int, list[ThroughputSample]] = defaultdict(list)
