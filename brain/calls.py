@@ -274,14 +274,15 @@ def logs(
     follow: bool = False,
 ) -> Call[bytes]:
     """Read the output of the workers, as lines of text. With ``follow``, pass this call to the
-    client's method ``lines``.
+    client's method ``lines``, which removes the service's heartbeats (NUL bytes).
 
     ``rank`` selects the replica that has this rank in the present world; with ``previous``, it
     selects that replica's predecessor in this rank.
     """
     given = {"replica": replica, "rank": rank}
     query = {name: str(number) for name, number in given.items() if number is not None}
-    flags = {"follow": str(follow).lower()} | ({"previous": "true"} if previous else {})
+    flags = {"follow": "true", "heartbeat": "true"} if follow else {"follow": "false"}
+    flags |= {"previous": "true"} if previous else {}
     return _get(f"/jobs/{job}/logs", bytes, **query, **flags)
 
 

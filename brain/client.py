@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
 import httpx2
@@ -26,6 +27,8 @@ from brain.views import Problem
 
 T = TypeVar("T")
 
+#: Byte that the service sends while a log that is followed has no new line.
+_HEARTBEAT = "\0"
 #: Beginning of the routes whose path has the name of a job.
 _ABOUT_JOBS = (
     "/api/v1/jobs/",
@@ -95,7 +98,13 @@ def problem(answer: RawAnswer) -> errors.BrainError:
     try:
         said = wire.decode(answer.body, Problem)
     except errors.BadInput:
-        return errors.Unavailable(f"HTTP {answer.status} without a problem document")
+        told = f"HTTP {answer.status} without a problem document"
+        if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            return errors.TooLarge(
+                f"{told}: a proxy in front of Brain refuses requests of this size; raise its limit "
+                "(nginx: client_max_body_size) to body_limit_bytes of Brain"
+            )
+        return errors.Unavailable(told)
     error = error_of(said.type.rsplit("/", 1)[-1], said.detail, said.field)
     if isinstance(error, errors.Overloaded) and answer.retry_after_seconds is not None:
         error.retry_after_seconds = answer.retry_after_seconds
@@ -166,7 +175,7 @@ class BrainClient:
                 if response.status_code >= 400:
                     response.read()
                     raise problem(_answer(response))
-                yield response.iter_lines()
+                yield (without for line in response.iter_lines() for without in _printed(line))
         except httpx2.HTTPError as silent:
             raise _unreachable(self._http.base_url, silent) from silent
 
@@ -212,9 +221,21 @@ class AsyncBrainClient:
                 if response.status_code >= 400:
                     await response.aread()
                     raise problem(_answer(response))
-                yield response.aiter_lines()
+                yield (
+                    without async for line in response.aiter_lines() for without in _printed(line)
+                )
         except httpx2.HTTPError as silent:
             raise _unreachable(self._http.base_url, silent) from silent
+
+
+def _printed(line: str) -> Sequence[str]:
+    """Return a line without the heartbeats before it; nothing if there were only heartbeats.
+
+    >>> _printed("\\0\\0step 7"), _printed(""), _printed("\\0")
+    (['step 7'], [''], [])
+    """
+    printed = line.lstrip(_HEARTBEAT)
+    return [printed] if printed or not line else []
 
 
 def idempotency_key() -> dict[str, str]:

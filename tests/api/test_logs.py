@@ -1,15 +1,18 @@
 """What workers print, as it is printed."""
 
+import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from brain import calls, errors
-from brain.api.routes.logs import Reader
+from brain.api.routes.logs import Reader, with_heartbeat
+from brain.client import BrainClient
 from launcher.workers.processes.output import OutputStream, Route, finish
 from tests.api.app import Api, digits
 from tests.serving import eventually
@@ -63,6 +66,54 @@ def test_following_ends_with_the_job_and_its_last_words(api: Api, job: str) -> N
         client.send(calls.cancel(job))
         text = client.send(calls.logs(job, follow=True)).decode()
     assert text.endswith("[worker1]: two\nlast words\n")
+
+
+def test_no_proxy_holds_lines_back(api: Api, job: str) -> None:
+    with api.http(api.token()) as http:
+        assert http.get(f"/api/v1/jobs/{job}/logs").headers["X-Accel-Buffering"] == "no"
+
+
+def test_a_silent_log_has_heartbeats_and_ends_as_without_them() -> None:
+    async def run() -> None:
+        prints, ended = asyncio.Event(), asyncio.Event()
+
+        async def lines() -> AsyncGenerator[bytes]:
+            try:
+                yield b"one\n"
+                await prints.wait()
+                yield b"two\n"
+            finally:
+                ended.set()
+
+        parts = with_heartbeat(lines(), 0.01)
+        assert await anext(parts) == b"one\n"
+        assert [await anext(parts) for _ in range(3)] == [b"\0"] * 3
+        prints.set()
+        rest = [part async for part in parts]
+        assert rest[-1] == b"two\n"
+        assert set(rest[:-1]) <= {b"\0"}
+        assert ended.is_set()
+        prints.clear()
+        ended.clear()
+        abandoned = with_heartbeat(lines(), 0.01)
+        assert [await anext(abandoned) for _ in range(2)] == [b"one\n", b"\0"]
+        await abandoned.aclose()
+        assert ended.is_set(), "a reader that left ended the reading"
+
+    asyncio.run(run())
+
+
+def test_a_client_that_follows_sees_no_heartbeat() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.params["heartbeat"])
+        return httpx2.Response(200, content=b"\0\0one\n\n\0two\n\0")
+
+    with BrainClient("http://brain", transport=httpx2.MockTransport(answer)) as client:
+        with client.lines(calls.logs("digits", follow=True)) as lines:
+            assert list(lines) == ["one", "", "two"]
+        assert asked == ["true"]
 
 
 def test_a_job_that_printed_nothing_has_empty_logs(api: Api) -> None:

@@ -66,7 +66,10 @@ def window(index: int, *, job: str = JOB, step: int | None = None) -> Throughput
 
 
 class Service:
-    """Keeps what it acknowledged; ``answer`` may refuse a batch with (status, problem, headers)."""
+    """Keeps what it acknowledged; ``answer`` may refuse a batch with (status, problem, headers).
+
+    Without a problem, the refusal is a page, as a proxy answers.
+    """
 
     def __init__(self, port: int = 0) -> None:
         self.kept: dict[tuple[str, datetime], Sample] = {}
@@ -135,6 +138,8 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
             if refused is None:
                 return self.say(200, wire.encode(service.take(samples)), {})
             status, kind, headers = refused
+            if not kind:
+                return self.say(status, b"<html>refused</html>", headers)
             problem = {"type": f"/problems/{kind}", "title": kind, "status": status}
             return self.say(status, json.dumps(problem | {"detail": "said so"}).encode(), headers)
 

@@ -133,6 +133,15 @@ def test_one_sample_that_spoils_its_batch_is_found_and_dropped(tmp_path: Path) -
         assert 13 not in {sample.sequence for sample in brain.of(ThroughputSample)}
 
 
+def test_a_batch_that_a_proxy_finds_too_large_is_sent_in_parts(tmp_path: Path) -> None:
+    with machine(tmp_path) as here, service() as brain:
+        here.collect()
+        here.send(*(window(index) for index in range(40)))
+        brain.answer = lambda samples: (413, "", {}) if len(samples) > 7 else None
+        here.serve(brain.url)
+        here.until(lambda: len(brain.kept) == 40, "all are delivered")
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(401, "NotSignedIn"), (403, "NotAllowed"), (426, "UnknownVersion"), (503, "Unavailable")],

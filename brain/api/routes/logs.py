@@ -5,7 +5,7 @@ The output of a job in a cluster is read there by the scaler of the job's pool.
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, BinaryIO, NamedTuple
@@ -117,11 +117,17 @@ async def job_logs(
     previous: Annotated[bool, Query(description="the previous replica with this rank")] = False,
     tail: Annotated[int, Query(ge=1, le=100_000)] = 10_000,
     follow: bool = False,
+    heartbeat: Annotated[
+        bool, Query(description="send a NUL byte whenever no line came for heartbeat_seconds")
+    ] = False,
 ) -> StreamingResponse:
     """Return the output of the workers: the last ``tail`` lines of each replica.
 
-    With ``follow``, new lines are sent until the job finishes or the token becomes invalid.
+    With ``follow``, new lines are sent until the job finishes or the token becomes invalid. With
+    ``heartbeat``, proxies that close silent connections keep this one open; ignore NUL bytes at the
+    beginning of a line.
     """
+    every = about.here.settings.heartbeat_seconds if heartbeat else None
     job = await run_in_threadpool(_job, about)
     chosen = await run_in_threadpool(_chosen, about, job, replica, rank, previous)
     directory = job_directory(about.here.home, job.id)
@@ -130,14 +136,43 @@ async def job_logs(
         parts = about.here.relay.ask(job.pool, ScalerRequest(id="", logs=asked))
         # A refusal has a status of its own, which is sent before the first line.
         first = await anext(parts)
-        return StreamingResponse(_relayed(first, parts, token), media_type="text/plain")
+        return _streamed(_relayed(first, parts, token), every)
     reader = Reader(directory, chosen, tail)
-    return StreamingResponse(_lines(about, token, job, reader, follow), media_type="text/plain")
+    return _streamed(_lines(about, token, job, reader, follow), every)
+
+
+def _streamed(lines: AsyncGenerator[bytes], heartbeat: float | None) -> StreamingResponse:
+    parts = lines if heartbeat is None else with_heartbeat(lines, heartbeat)
+    # nginx would otherwise hold lines back until they fill its buffers.
+    return StreamingResponse(parts, media_type="text/plain", headers={"X-Accel-Buffering": "no"})
+
+
+async def with_heartbeat(parts: AsyncGenerator[bytes], seconds: float) -> AsyncGenerator[bytes]:
+    """Yield ``parts``, and a NUL byte whenever none comes for some seconds."""
+    async with aclosing(parts):
+        following: asyncio.Future[bytes] | None = None
+        try:
+            while True:
+                following = following or asyncio.ensure_future(anext(parts))
+                done, _ = await asyncio.wait((following,), timeout=seconds)
+                if not done:
+                    yield b"\0"
+                    continue
+                try:
+                    part = following.result()
+                except StopAsyncIteration:
+                    return
+                following = None
+                yield part
+        finally:
+            if following is not None:
+                following.cancel()
+                await asyncio.wait((following,))
 
 
 async def _relayed(
     first: ScalerAnswer, parts: AsyncGenerator[ScalerAnswer], token: TokenMonitor
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     async with aclosing(parts):
         yield first.text.encode()
         try:
@@ -151,7 +186,7 @@ async def _relayed(
 
 async def _lines(
     about: JobRequest, token: TokenMonitor, job: Job, reader: Reader, follow: bool
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     while not await token.ended():
         # Checked before reading, so that everything printed before the end is still sent.
         finished = not follow or (await run_in_threadpool(_job, about)).finished

@@ -26,7 +26,7 @@ export const series = (id: string, metric: string, since: Date, until: Date, wid
     metric, since: since.toISOString(), until: until.toISOString(), width,
   });
 export const logs = (id: string, replica: string, follow: boolean, signal: AbortSignal): Promise<Response> =>
-  send(`/jobs/${name(id)}/logs`, { replica, follow: String(follow) }, { signal });
+  send(`/jobs/${name(id)}/logs`, { replica, follow: String(follow), heartbeat: String(follow) }, { signal });
 
 export const plans = (): Promise<Page<PlanView>> => get("/plans", { page_size: 200 });
 export const plansOf = (id: string): Promise<Page<PlanView>> => get(`/jobs/${name(id)}/plans`);

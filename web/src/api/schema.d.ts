@@ -287,7 +287,9 @@ export interface paths {
          * Job Logs
          * @description Return the output of the workers: the last ``tail`` lines of each replica.
          *
-         *     With ``follow``, new lines are sent until the job finishes or the token becomes invalid.
+         *     With ``follow``, new lines are sent until the job finishes or the token becomes invalid. With
+         *     ``heartbeat``, proxies that close silent connections keep this one open; ignore NUL bytes at the
+         *     beginning of a line.
          */
         get: operations["job_logs"];
         put?: never;
@@ -5947,6 +5949,8 @@ export interface operations {
                 previous?: boolean;
                 tail?: number;
                 follow?: boolean;
+                /** @description send a NUL byte whenever no line came for heartbeat_seconds */
+                heartbeat?: boolean;
                 /** @description Project of the job, if the path contains the job's name and not its id */
                 project?: string;
             };

@@ -62,7 +62,10 @@ async function read(job: JobView, replica: string, stop: AbortSignal, onLines: (
     if (!part || part.done) break;
     const lines = (rest + part.value).split("\n");
     rest = lines.pop() ?? "";
-    onLines(lines);
+    onLines(lines.map(withoutHeartbeat));
   }
-  if (rest) onLines([rest]);
+  if (withoutHeartbeat(rest)) onLines([withoutHeartbeat(rest)]);
 }
+
+/** The service sends NUL bytes while no line comes. */
+const withoutHeartbeat = (line: string) => line.replace(/^\0+/, "");
