@@ -27,6 +27,8 @@ class Settings:
     allowed_hosts: str = ""
     #: SQLAlchemy URL; empty means SQLite in the state directory, which needs no installation.
     database_url: str = ""
+    #: Most connections that the service opens to the database.
+    database_connections: int = 48
     #: Seconds between turns of a pool; a resize costs seconds, so deciding more often is noise.
     tick_seconds: float = 2.0
     #: Seconds that a pool's lease lasts, after which another Brain takes over the pools of a dead
@@ -142,6 +144,8 @@ _CHOICES = {
 
 #: Least values of limits: below them the service would refuse every request.
 _AT_LEAST = {
+    # The loops beside requests have one each.
+    "database_connections": 5,
     "body_limit_bytes": 1024,
     "open_body_bytes": 512,
     "body_budget_bytes": 65_536,

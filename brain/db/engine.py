@@ -14,9 +14,12 @@ from brain.errors import BadInput
 
 #: Seconds to wait for another's lock, or for a connection, before an error.
 PATIENCE_SECONDS = 10.0
-#: Connections: one for each of the service's 42 threads (``brain.api.app``), and some for its work
-#: beside requests; an idle connection costs nothing. Two Brains fit PostgreSQL's default of 100.
-_CONNECTIONS = 48
+#: Most connections: one for each of the service's 42 threads (``brain.api.app``), and some for its
+#: work beside requests; an idle connection costs nothing. Two Brains fit PostgreSQL's default of
+#: 100.
+CONNECTIONS = 48
+#: Connections that stay open when they are idle.
+_IDLE = 5
 #: Key in a connection's info: True behind a pooler such as PgBouncer, where each transaction may
 #: get another session.
 _POOLED = "brain_pooled"
@@ -59,11 +62,16 @@ def sqlite_file(url: sa.URL) -> Path:
     return Path(url.database.removeprefix("file:"))
 
 
-def open_engine(url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> sa.Engine:
-    """Return an engine whose connections are set up and whose errors are translated."""
+def open_engine(
+    url: str, *, patience_seconds: float = PATIENCE_SECONDS, connections: int = CONNECTIONS
+) -> sa.Engine:
+    """Return an engine whose connections are set up and whose errors are translated.
+
+    A thread that finds all ``connections`` in use waits ``patience_seconds`` for one.
+    """
     parsed = database_url(url)
     made = _postgresql if parsed.drivername.startswith("postgresql") else _sqlite
-    engine = made(parsed, patience_seconds)
+    engine = made(parsed, patience_seconds, connections)
     faults.install(engine)
     return engine
 
@@ -82,24 +90,25 @@ _GONE = {
 }
 
 
-def _create(url: sa.URL, patience_seconds: float, **options: object) -> sa.Engine:
+def _create(url: sa.URL, patience_seconds: float, connections: int, **options: object) -> sa.Engine:
     return sa.create_engine(
         url,
         # NaN is not JSON: it is refused at writing, because the row could never be read again.
         json_serializer=partial(json.dumps, allow_nan=False),
         # Column types decode the text.
         json_deserializer=_as_text,
-        pool_size=5,
-        max_overflow=_CONNECTIONS - 5,
+        pool_size=min(_IDLE, connections),
+        max_overflow=max(0, connections - _IDLE),
         pool_timeout=patience_seconds,
         **options,
     )
 
 
-def _postgresql(url: sa.URL, patience_seconds: float) -> sa.Engine:
+def _postgresql(url: sa.URL, patience_seconds: float, connections: int) -> sa.Engine:
     engine = _create(
         url,
         patience_seconds,
+        connections,
         # A restarted server costs one ping, not one failed request per connection.
         pool_pre_ping=True,
         connect_args={"connect_timeout": 5, "application_name": "brain", **_GONE},
@@ -127,8 +136,8 @@ def _postgresql(url: sa.URL, patience_seconds: float) -> sa.Engine:
     return engine
 
 
-def _sqlite(url: sa.URL, patience_seconds: float) -> sa.Engine:
-    engine = _create(url, patience_seconds)
+def _sqlite(url: sa.URL, patience_seconds: float, connections: int) -> sa.Engine:
+    engine = _create(url, patience_seconds, connections)
 
     @sa.event.listens_for(engine, "connect")
     def set_up(connection: sqlite3.Connection, _: object) -> None:

@@ -54,6 +54,15 @@ _FAULTS = (
     IndexCorrupted,
 )
 
+#: Messages of PostgreSQL and PgBouncer about their limits of connections; an error at connecting
+#: has no code.
+_NO_SLOT = (
+    "too many clients",
+    "too many connections",
+    "connection slots are reserved",
+    "no more connections allowed",
+)
+
 
 def install(engine: sa.Engine) -> None:
     """Make every statement, commit and connection of ``engine`` raise domain errors."""
@@ -94,6 +103,11 @@ def _remedy(said: BaseException) -> str | None:
     if isinstance(said, ProgramLimitExceeded):
         return None
     if isinstance(said, _FAULTS):
+        if any(words in str(said) for words in _NO_SLOT):
+            return (
+                "the server admits no more connections; end other programs' connections, raise "
+                "the server's limit, or lower database_connections of the service"
+            )
         return (
             "the connection was lost, or the server ended a statement; check that the server "
             "runs and has disk space, then retry"

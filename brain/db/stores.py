@@ -7,7 +7,7 @@ from threading import Lock
 import sqlalchemy as sa
 
 from brain.db.ahead import KnownSamples
-from brain.db.engine import PATIENCE_SECONDS, open_engine, sqlite_file
+from brain.db.engine import CONNECTIONS, PATIENCE_SECONDS, open_engine, sqlite_file
 from brain.db.faults import READ_ONLY
 from brain.db.jobs import SqlJobs, SqlPlans
 from brain.db.pools import SqlPools
@@ -130,8 +130,14 @@ class SqlTransaction:
 class SqlStores:
     """Stores in a database that ``brain.db.prepare`` has brought to this code's schema."""
 
-    def __init__(self, url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self._engine = open_engine(url, patience_seconds=patience_seconds)
+    def __init__(
+        self,
+        url: str,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        connections: int = CONNECTIONS,
+    ) -> None:
+        self._engine = open_engine(url, patience_seconds=patience_seconds, connections=connections)
         self._sqlite = self._engine.dialect.name == "sqlite"
         # SQLite itself polls for its lock, up to 100 ms apart; this lock is passed on at once.
         self._writing = Lock() if self._sqlite else None
@@ -199,4 +205,7 @@ class SqlStores:
         try:
             return self._engine.connect().execution_options(**options)
         except sa.exc.TimeoutError as full:
-            raise Unavailable("all connections to the database are in use; retry later") from full
+            raise Unavailable(
+                "all connections to the database are in use; retry later, or raise "
+                "database_connections"
+            ) from full

@@ -131,7 +131,7 @@ def _run(
     if message := prepare(url).message:
         STARTS.info("%s", message)
     seal = Seal.of(home / "key")
-    with closing(SqlStores(url)) as stores:
+    with closing(SqlStores(url, connections=settings.database_connections)) as stores:
         admit(home, settings, stores, datetime.now(UTC))
         _listen(listener, settings)
         serve(

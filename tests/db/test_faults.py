@@ -7,8 +7,10 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -27,7 +29,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 @contextmanager
-def opened(url: str, **options: float) -> Iterator[SqlStores]:
+def opened(url: str, **options: Any) -> Iterator[SqlStores]:
     """Stores, closed at the end."""
     stores = SqlStores(url, **options)
     try:
@@ -118,6 +120,37 @@ class TestDamagedFile:
         (tmp_path / "brain.db").write_bytes(b"no database at all" * 100)
         with opened(sqlite_url) as stores, pytest.raises(Unavailable, match="not an SQLite data"):
             submit(stores)
+
+
+class TestTooFewConnections:
+    """A server that admits one connection of this user."""
+
+    @pytest.fixture
+    def url(self, postgresql_url: str, postgresql: Server) -> Iterator[str]:
+        with postgresql.connected(sa.make_url(postgresql_url).database or "") as admin:
+            admin.execute("CREATE ROLE alone LOGIN CONNECTION LIMIT 1")
+            admin.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO alone")
+            try:
+                yield postgresql_url.replace("brain@", "alone@")
+            finally:
+                admin.execute("DROP OWNED BY alone")
+                admin.execute("DROP ROLE alone")
+
+    def test_are_told_with_the_setting_that_keeps_within_them(self, url: str) -> None:
+        full = "the server admits no more connections; .* lower database_connections"
+        with (
+            opened(url) as stores,
+            stores.transaction(read_only=True),
+            pytest.raises(Unavailable, match=full),
+            stores.transaction(read_only=True),
+        ):
+            pass
+
+    def test_are_waited_for_within_the_setting(self, url: str) -> None:
+        with opened(url, connections=1) as stores, ThreadPoolExecutor() as pool:
+            with stores.transaction(read_only=True):
+                waiting = pool.submit(submit, stores, throughput(1))
+            assert waiting.result().stored == 1
 
 
 class TestLostServer:
