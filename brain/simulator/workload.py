@@ -24,18 +24,18 @@ COLUMNS: Mapping[str, str] = {
     "the tables",
     "num_replicas": "accelerators that the owner requests: the size under policies with fixed "
     "sizes, and the first size under Brain if that many are idle",
-    "batch_size": "global batch that the script keeps",
-    "tune": "yes if the script begins with the application's first batch and then takes the batch "
-    "that Brain chooses, up to the application's largest; else no",
+    "batch_size": "global batch size, in examples, that the script keeps",
+    "tune": "yes if the script begins with the application's first batch size and then uses the "
+    "batch size that Brain chooses, up to the application's largest; else no",
     "min_replicas": "fewest replicas that an elastic policy may give the job",
     "max_replicas": "most replicas that an elastic policy may give the job",
-    "start_replicas": "replicas that the job begins with under Brain, if not num_replicas",
+    "start_replicas": "replicas with which the job begins under Brain; by default num_replicas",
     "unit": "number of replicas that are added or removed together",
     "priority": "jobs of higher priority come first",
     "project": "project whose quota the job counts toward",
     "declared": "yes if the owner declares the length of the run, else no",
-    "submitted_as": "name in the job document: runs with the same name learn from each other",
-    "scale": "work of the job relative to its application: 0.5 is half as long",
+    "submitted_as": "name in the job document; Brain uses earlier runs with the same name",
+    "scale": "work of the job relative to its application: 0.5 is half of the work",
     "document": "job document (YAML) with bounds, batch, priority and declared length",
 }
 _NEEDED = ("name", "time", "application")
