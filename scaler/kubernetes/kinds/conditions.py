@@ -23,7 +23,7 @@ class JobCondition(StrEnum):
     RUNNING = "Running"
     #: True: a plan is changing the size.
     SCALING = "Scaling"
-    #: The size differs from `replicas`. The message names the plan that set the size, and the
+    #: True: the size differs from `replicas`. The message names the plan that set the size, and the
     #: command that restores the size in `replicas`: an edit to the same number changes nothing.
     SIZE_DIFFERS = "SizeDiffers"
     #: True: somebody requested a size, and no Brain answers; the operator sends the request again.
@@ -40,9 +40,9 @@ class JobCondition(StrEnum):
     #: True: another controller acts on the same replicas. If that controller creates pods, Brain
     #: does nothing; if it is an autoscaler, Brain only advises.
     CONFLICT = "Conflict"
-    #: The job succeeded; set once, at the end.
+    #: True: the job succeeded. Set once, at the end.
     COMPLETE = "Complete"
-    #: The job failed; set once, at the end.
+    #: True: the job failed. Set once, at the end.
     FAILED = "Failed"
     #: True: the job is changing to its desired state, so tools that follow kstatus wait.
     RECONCILING = "Reconciling"
@@ -54,17 +54,22 @@ class PlanCondition(StrEnum):
     #: True: Brain accepted the plan and set its target. False: Brain rejected the plan, and the
     #: message says why.
     ACCEPTED = "Accepted"
-    #: The target differs from the request: the message says how, and why.
+    #: True: the target differs from the request; the message says how, and why.
     CLAMPED = "Clamped"
     #: True: everything that the plan requests in addition to its size is carried out. False: the
     #: message lists the exceptions.
     HONOURED = "Honoured"
+    #: True: a person or the policy approved the plan. False: the plan waits for approval.
     APPROVED = "Approved"
+    #: True: the job is changing to the target now.
     EXECUTING = "Executing"
-    #: The world met the target.
+    #: True: the world reached the target.
     COMPLETE = "Complete"
-    #: The measurements kept the plan's promise.
+    #: True: the measured throughput kept the plan's promise. False: the promise was missed.
+    #: Unknown: there were too few measurements, or the plan undoes another plan and promised
+    #: nothing.
     VERIFIED = "Verified"
+    #: True: the plan ended without effect: it was rejected, superseded, expired or failed.
     FAILED = "Failed"
 
 

@@ -104,6 +104,7 @@ class ElasticJobStatus(Fields, frozen=True, kw_only=True):
     phase: str = ""
     #: The reason for the phase, in one sentence.
     message: str = ""
+    #: Facts about the job, one of each type.
     conditions: tuple[ElasticJobCondition, ...] = ()
     #: Worker pods that exist; for the scale subresource.
     replicas: int = 0
@@ -111,18 +112,21 @@ class ElasticJobStatus(Fields, frozen=True, kw_only=True):
     ready_replicas: int = 0
     #: Selector of the worker pods; for the scale subresource.
     selector: str = ""
+    #: The numbers of pods of each role.
     roles: tuple[RoleStatus, ...] = ()
-    #: Generation of the plan in force; 0 is the submitted size.
+    #: Generation of the plan that set the present size; 0 is the submitted size.
     generation: Int64 = 0
     #: Name of the active ScalePlan.
     scale_plan: str = ""
     #: The answer to the last request.
     request: Request | None = None
-    #: Epoch of the world.
+    #: Epoch of the present world.
     world_epoch: Int64 | None = None
     #: Worlds lost to failures.
     restarts: int = 0
+    #: When the job began to train; a suspension clears this time.
     start_time: datetime | None = None
+    #: When the job ended.
     completion_time: datetime | None = None
     #: Status of DLRover's own controller, if it runs; this operator does not change it.
     status: Opaque | None = None

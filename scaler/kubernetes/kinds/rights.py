@@ -205,14 +205,14 @@ RIGHTS: tuple[Right, ...] = (
         resources=("nodes",),
         verbs=_READ,
         scope=Scope.CLUSTER,
-        why="reads capacity, topology and lost nodes",
+        why="reads the capacity and topology of nodes, and detects lost nodes",
     ),
     Right(
         group="metrics.k8s.io",
         resources=("nodes",),
         verbs=("get", "list"),
         scope=Scope.CLUSTER,
-        why="usage of nodes",
+        why="reads the usage of nodes",
     ),
 )
 

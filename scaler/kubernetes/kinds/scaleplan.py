@@ -73,9 +73,9 @@ class ScalePlanSpec(Fields, frozen=True, kw_only=True):
     remove_pods: Annotated[tuple[PodMeta, ...], Meta(max_length=1024)] = ()
     #: Pods to replace by others that reserve the amounts given here.
     migrate_pods: Annotated[tuple[PodMeta, ...], Meta(max_length=1024)] = ()
-    #: Addresses of the parameter servers in their order.
+    #: Not supported: addresses of the parameter servers, in the order of their ranks.
     ps_hosts: Annotated[tuple[Text, ...], Meta(max_length=1024)] = ()
-    #: Time after which the plan can no longer be approved.
+    #: Time after which nobody can approve the plan.
     expires_at: datetime | None = None
 
 
@@ -84,12 +84,13 @@ class ApprovalSpec(Fields, frozen=True, kw_only=True):
 
     #: A person's name, or `policy:auto`.
     by: str = ""
+    #: When the plan was approved.
     at: datetime | None = None
 
 
 class Target(Fields, frozen=True, kw_only=True):
-    """The size that follows from the plan, set once when Brain accepts it; the operator
-    reconciles only this.
+    """The size that follows from the plan. The operator sets it once, when Brain accepts the plan,
+    and then reconciles the pods with it.
     """
 
     #: Replicas and resources by role (totals, not differences).
@@ -101,11 +102,13 @@ class Target(Fields, frozen=True, kw_only=True):
 
 
 class Throughput(Fields, frozen=True, kw_only=True):
-    """Examples per second, with the bounds of the interval."""
+    """A throughput in examples per second, with the bounds of its 90 % interval."""
 
     #: A number as text, because Kubernetes objects should not contain fractions: `412.5`.
     examples_per_second: str = ""
+    #: Lower bound of the interval.
     low: str = ""
+    #: Upper bound of the interval.
     high: str = ""
 
 
@@ -129,8 +132,11 @@ class ScalePlanStatus(Fields, frozen=True, kw_only=True):
     observed: Throughput | None = None
     #: Brain's reason, evidence, alternatives and confidence.
     explanation: Opaque | None = None
+    #: Facts about the plan, one of each type.
     conditions: tuple[ElasticJobCondition, ...] = ()
+    #: When the plan was created.
     create_time: datetime | None = None
+    #: When the plan reached its last phase.
     finish_time: datetime | None = None
 
 
