@@ -170,8 +170,8 @@ OURS = (
     ),
     _value(
         "--preload",
-        "Modules to import before workers start: learned (those of earlier runs, the default), "
-        "torch, none, or parked (processes that wait for work import them).",
+        "Modules to import before workers start: learned (the default: modules that earlier runs "
+        "imported), torch, none, or parked (each waiting process imports the learned modules).",
         environment="BRAIN_PRELOAD",
         choices=("learned", "torch", "none", "parked"),
         default="learned",
