@@ -17,11 +17,11 @@ class CheckpointSpec(Fields, frozen=True, kw_only=True):
     by itself.
     """
 
-    #: File or directory.
+    #: The checkpoint that the script writes: a file or a directory.
     path: Text | None = None
-    #: `90 s`, `5 m` or `200 steps`.
+    #: How often the script saves, for example `90 s`, `5 m` or `200 steps`.
     every: Text | None = None
-    #: Signal upon which the script saves and exits.
+    #: Signal that makes the script save and exit.
     signal: Text | None = None
     #: `torch.save` returns once the file is in memory; storage follows.
     memory: bool | None = None
@@ -44,7 +44,8 @@ class BatchSpec(Fields, frozen=True, kw_only=True):
     local_max: Many | None = None
     #: Largest batch size of a worker on some types of accelerator, instead of `localMax`.
     local_max_on: Annotated[Mapping[str, Many], Meta(max_length=32)] | None = None
-    #: The script reads its batch size from the file that BRAIN_BATCH_FILE names.
+    #: True: Brain may choose the batch size, because the script reads it from the file that
+    #: BRAIN_BATCH_FILE names.
     tune: bool | None = None
 
 

@@ -246,8 +246,8 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
     steps: Many | None = None
     #: Greatest cost of the run.
     budget: BudgetSpec | None = None
-    #: Time by which the job must end: Brain chooses no size with which it would end later. Needs
-    #: `steps`.
+    #: Time by which the job must end: Brain chooses no size with which the job would end later. The
+    #: job must also declare `steps`.
     deadline: datetime | None = None
     #: Limits for failures of the job.
     restarts: RestartsSpec | None = None

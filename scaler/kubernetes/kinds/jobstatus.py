@@ -91,7 +91,7 @@ class Request(Fields, frozen=True, kw_only=True):
     granted: int | None = None
     #: Generation of the plan that answers the request.
     generation: Int64 | None = None
-    #: One sentence.
+    #: The reason for the outcome, in one sentence.
     message: str = ""
 
 
