@@ -155,9 +155,10 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
     #: `high`, `low`, the share of replicas with high priority (`0.5`), or the name of a
     #: PriorityClass.
     priority: Name | None = None
-    #: Groups of workers that differ from the others in processes, amounts or nodes, by name; or
-    #: `ps`, `chief` and `evaluator`, the roles of a job with parameter servers, whose sizes and
-    #: amounts plans change. `replicas` and its bounds include these replicas.
+    #: Groups of workers, by name, whose processes, amounts or nodes differ from those of the other
+    #: workers. In a job with parameter servers the groups are the roles `ps`, `chief` and
+    #: `evaluator`, whose sizes and amounts plans change. `replicas` and its bounds include the
+    #: replicas of groups.
     groups: Annotated[Mapping[GroupName, GroupSpec], Meta(max_length=7)] = {}
     #: How the gang (the pods that start together) is admitted. `default`: by scheduling gates, with
     #: any scheduler; `volcano`: by a PodGroup.
@@ -167,8 +168,8 @@ class ReplicaSpec(Fields, frozen=True, kw_only=True):
 class PolicySpec(Fields, frozen=True, kw_only=True):
     """The rules for approving plans."""
 
-    #: `off`, `shadow` (plans are recorded, never applied), `approve` (a person approves) or `auto`.
-    #: Default: the installation's mode.
+    #: `off` (Brain makes no plans), `shadow` (plans are recorded, never applied), `approve` (a
+    #: person approves) or `auto` (plans need no approval). Default: the installation's mode.
     mode: PolicyMode | None = None
 
 
@@ -203,8 +204,8 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
         ),
     )
 
-    #: Default: `ParameterServerStrategy` if there is a role or group `ps`, else
-    #: `AllreduceStrategy`.
+    #: How the replicas train together. Default: `ParameterServerStrategy` if there is a role or
+    #: group `ps`, else `AllreduceStrategy`.
     distribution_strategy: Strategy | None = None
     #: Source of plans. `manual`: only people; `single-job`: Brain, for this job alone; `cluster`:
     #: Brain, for all jobs of the pool together.
@@ -219,10 +220,10 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
     #: Seconds for which the pods of an incomplete gang keep their nodes; each further node restarts
     #: the count. Then the pods release all nodes, and wait again. Default: 900.
     gang_patience: Annotated[int, Meta(ge=1, le=31_536_000)] | None = None
-    #: Replacements start elsewhere before the pods of a cordoned node leave it at a safe point. A
-    #: PodDisruptionBudget makes `kubectl drain` wait until then, for `gangPatience` at most. False:
-    #: a cordon moves no pods, and a drain evicts them immediately. A cordon never moves pods
-    #: without Brain's agent.
+    #: True: replacements start elsewhere before the pods of a cordoned node leave the node at a
+    #: safe point. A PodDisruptionBudget makes `kubectl drain` wait until then, for at most
+    #: `gangPatience`. False: a cordon moves no pods, and a drain evicts them immediately. A cordon
+    #: never moves pods without Brain's agent.
     drain_on_cordon: bool = True
     #: Environment of every container, by name; a variable of the template takes precedence.
     envs: Annotated[Mapping[str, Opaque], Meta(max_length=256)] = {}
@@ -263,9 +264,9 @@ class ElasticJobSpec(Fields, frozen=True, kw_only=True):
     #: (Brain only advises); with any other value, such as `kueue.x-k8s.io/multikueue`, Brain leaves
     #: the job alone.
     managed_by: Name = "brain"
-    #: Seconds for which the job may be active, from `startTime` on; a suspension restarts the
-    #: count. Then the operator ends the job as Failed, with the reason `DeadlineExceeded`. Default:
-    #: no limit.
+    #: Seconds after `startTime` at which the operator ends a job that still runs. The job is then
+    #: Failed, with the reason `DeadlineExceeded`. A suspension restarts the count. Default: no
+    #: limit.
     active_deadline_seconds: Annotated[int, Meta(ge=1, le=315_360_000)] | None = None
     #: Seconds after which a finished job is deleted, with its pods and plans. Default: never.
     ttl_seconds_after_finished: Seconds | None = None

@@ -62,7 +62,7 @@ RIGHTS: tuple[Right, ...] = (
         verbs=(*_READ, "create", "patch", "delete"),
         why=(
             "creates and deletes the pods of replicas; `patch` removes scheduling gates and gives "
-            "pods the addresses of others"
+            "pods the addresses of other pods"
         ),
     ),
     Right(
@@ -93,7 +93,7 @@ RIGHTS: tuple[Right, ...] = (
         group="policy",
         resources=("poddisruptionbudgets",),
         verbs=("get", "create", "patch"),
-        why="keeps a drain from ending replicas before others run",
+        why="keeps a drain from ending replicas before their replacements run",
     ),
     Right(
         group="",
