@@ -20,7 +20,7 @@ _REPLICA = re.compile(r"brain-[0-9a-f]{8}-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cgroup:
-    """Limits and usage of this process's control groups; a limit is None if there is none."""
+    """Limits and usage of this process's control groups; None for a limit that is not set."""
 
     cpu_millis: int | None = None
     memory_bytes: int | None = None
@@ -61,8 +61,8 @@ def read_replica(own: str, root: Path = ROOT) -> GroupUse:
 
 
 def read_container(own: str, root: Path = ROOT) -> GroupUse:
-    """Read how often the CPU quota of a container stopped it, given the content of
-    ``/proc/<pid>/cgroup`` of one of its processes.
+    """Read how often a container was stopped by its CPU quota, given the content of
+    ``/proc/<pid>/cgroup`` of one of the container's processes.
     """
     found = _cpu_quota(own, root)
     cpu = {} if found is None else _stat(found[1] / "cpu.stat")

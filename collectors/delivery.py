@@ -150,7 +150,9 @@ class Delivery:
                 samples.append(wire.decode_sample(line))
             except BadInput as torn:
                 self.counts.unreadable += 1
-                log.warning("a spooled line of %s cannot be read: %s", batch.segment, torn)
+                log.warning(
+                    "a spooled line of %s cannot be read and is skipped: %s", batch.segment, torn
+                )
         if not samples:
             return Receipt(stored=0, duplicates=0), samples
         client = await self._client(way, batch.job)

@@ -33,7 +33,7 @@ Process = tuple[int, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCounters:
-    """Counters of the machine at one time; all of them only increase, except the memory."""
+    """Counters of the machine at one time. Memory may decrease; other counters only increase."""
 
     #: Time of the reading on CLOCK_MONOTONIC.
     at_seconds: float
@@ -132,8 +132,8 @@ def read_replicas(jobs: Iterable["LiveJob"], root: Path = ROOT) -> Mapping[int, 
 def held_between(
     before: Mapping[int, GroupUse], after: Mapping[int, GroupUse]
 ) -> tuple[int | None, float | None]:
-    """Return the largest memory usage of a replica, and the largest share of periods in which a CPU
-    quota stopped a replica.
+    """Return two maxima over all replicas: the memory usage in bytes, and the share (0 to 1) of
+    quota periods in which the CPU quota stopped the replica. A value is None if no replica has it.
     """
     memory = [use.memory_bytes for use in after.values() if use.memory_bytes is not None]
     shares = []
@@ -196,8 +196,8 @@ _IO_PRESSURE = (Path("/sys/fs/cgroup/io.pressure"), Path("/proc/pressure/io"))
 
 
 def read_stalled(files: Sequence[Path] = _IO_PRESSURE) -> float | None:
-    """Return the seconds in which at least one process waited for storage; None if the kernel does
-    not count them.
+    """Return the seconds so far in which at least one process waited for storage; None if the
+    kernel does not count these seconds.
     """
     for file in files:
         try:

@@ -131,13 +131,13 @@ class Collector:
             except BadInput as bad:
                 self._garbage += 1
                 if self._garbage == 1:
-                    log.warning("a datagram is not a valid sample: %s", bad)
+                    log.warning("a datagram is not a valid sample and is dropped: %s", bad)
 
     def _keep(self, sample: Sample) -> None:
         # Encoded anew, so that a line of the spool is a line.
         job = sample.job if isinstance(sample, HostSample | LossSample) else sample.place.job
         if not self._spool.append(job, wire.encode_sample(sample), now=time.time()):
-            self._troubles["spool"] = f"a sample of {job!r} could not be stored"
+            self._troubles["spool"] = f"a sample of job {job!r} could not be spooled and is lost"
         self._arrived.set()
 
     async def _deliver(self) -> None:

@@ -121,7 +121,7 @@ class Spool:
                 return True
 
     def losses(self) -> dict[str, int]:
-        """Return the number of dropped samples, by job, that no ``LossSample`` has reported yet."""
+        """Return, by job, the number of dropped samples that no ``LossSample`` has reported yet."""
         return dict(+self.counts.untold)
 
     def told(self, job: str, dropped: int) -> None:

@@ -138,7 +138,7 @@ class TelemetrySources:
         except (BrainError, KeyError) as none:
             await self._summaries(found, none)
         if found.usage is not None and found.usage.unreadable:
-            why = BadInput(f"{found.usage.unreadable} items cannot be read")
+            why = BadInput(f"the usage of {found.usage.unreadable} pods or nodes cannot be read")
             found.troubles.append(_trouble("usage", why))
 
     async def _summaries(self, found: SourcesRead, first: Exception) -> None:

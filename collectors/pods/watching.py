@@ -22,7 +22,7 @@ _WATCH_SECONDS = 240
 
 
 class Passing:
-    """A watch for pods that start and end between two rounds."""
+    """A watch that also sees pods that start and end between two rounds."""
 
     def __init__(self, door: Door, paths: Sequence[str]) -> None:
         """``paths`` are the paths of lists of pods: one for the cluster, or one per namespace."""

@@ -31,8 +31,8 @@ class Batches:
         read[3] = batch
 
     def take(self, steps: int) -> tuple[list[Any], bool]:
-        """Return and clear the batches that were read for a step, and True if others were read for
-        an evaluation.
+        """Return the batches that were read for a step, and True if other batches were read for an
+        evaluation; then forget all of them.
 
         If several loaders were read, the last one belongs to the step. A loader that is read before
         most steps counts as well. Any other loader belongs to an evaluation.

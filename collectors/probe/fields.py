@@ -20,8 +20,9 @@ COUNT = 16
 
 
 def mapped(path: str | None) -> Any:
-    """Return the mapped control file as aligned integers, each of which is read and written
-    atomically; all zero if there is no file, or its layout has another version.
+    """Return the mapped control file as aligned integers; each integer is read and written
+    atomically. All integers are 0 if there is no file, or if the file has a layout of another
+    version.
     """
     if path is None or sys.byteorder != "little":
         return [0] * COUNT

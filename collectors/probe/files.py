@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class FileCall:
     """The arguments of a save or load call.
 
-    ``path_of`` finds the file in these arguments later, where errors of the probe are caught.
+    The call's file is looked up in these arguments only in ``path_of``, whose callers catch the
+    probe's errors.
     """
 
     def __init__(self, file_of: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

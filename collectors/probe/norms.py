@@ -1,4 +1,4 @@
-"""Computes norms of gradients as tensors on the gradients' device, and waits for no result."""
+"""Computes norms of gradients on the device of the gradients, without waiting for the results."""
 
 from __future__ import annotations
 

@@ -324,7 +324,9 @@ class Probe:
         self.since += time.monotonic_ns() - began if self.since else 0
 
     def failed_to_save(self, file: Any, error: BaseException) -> None:
-        """Store the path of a failed save, and the free bytes there before the script cleans up."""
+        """Store the path of a failed save, and the number of free bytes on its file system. The
+        script has not yet removed the incomplete file.
+        """
         try:
             path = files.path_of(file)
             if path is not None:

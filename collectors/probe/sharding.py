@@ -1,4 +1,6 @@
-"""Measures the bytes of a worker's part of training state that workers divide among themselves."""
+"""Measures the size in bytes of one worker's part of the training state, if the workers divide the
+state among themselves.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ UNKNOWN = 0
 
 
 class Part:
-    """The size of this worker's part of the training state, measured rarely because a large network
-    has many tensors.
+    """The size of this worker's part of the training state. It is measured rarely, because a large
+    network has many tensors.
     """
 
     def __init__(self) -> None:

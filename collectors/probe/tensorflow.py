@@ -75,7 +75,9 @@ def hook_checkpoints(probe: Probe, module: Any) -> None:
 
 
 def hook_manager(probe: Probe, module: Any) -> None:
-    """Watch the saves of a ``CheckpointManager``, which does not call the hooked ``save``."""
+    """Watch the saves of a ``CheckpointManager``, which does not call the ``save`` that
+    ``hook_checkpoints`` observes.
+    """
     _wrap(probe, module.CheckpointManager, "save", _saving, lambda args, _: args[0].directory)
 
 
