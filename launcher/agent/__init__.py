@@ -4,8 +4,8 @@ program                 ``python -m launcher.agent``: an agent from ``intent.jso
 membership              the agent's part in the worlds of its job
 search                  the search for the coordinator
 leading                 the agent's time as coordinator
-coordinator_connection  the connection to the coordinator, and the silence on it
-departure               the ends of the agent that come before the end of its job
+coordinator_connection  the connection to the coordinator; notices a silent coordinator
+departure               lets the agent end before its job ends
 worker_group            carries out the coordinator's orders
 network_check           the agent's side of ``--network-check``
 terms                   the rules and time limits that the owner set, from a launch configuration

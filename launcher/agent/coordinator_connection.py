@@ -1,4 +1,6 @@
-"""The connection to the coordinator that an agent follows, and the silence on it."""
+"""The connection of an agent to its coordinator, which also notices when the coordinator is
+silent.
+"""
 
 import asyncio
 import time
@@ -22,7 +24,9 @@ class CoordinatorConnection:
 
     @property
     def unheard_seconds(self) -> float:
-        """Seconds since a coordinator with the quorum of its world was heard; 0 if none was."""
+        """Seconds since this agent last heard a coordinator that had the quorum of its world; 0 if
+        it has never heard such a coordinator.
+        """
         return time.monotonic() - self._followed_at if self._followed_at else 0.0
 
     def begin(self, connection: Connection) -> None:
@@ -45,7 +49,7 @@ class CoordinatorConnection:
 
     async def until_next_beat(self) -> Connection | None:
         """Wait until the next heartbeat is due, or until the coordinator has been silent for too
-        long; return the connection to a silent coordinator.
+        long. Return the connection to a silent coordinator, else None.
         """
         due = time.monotonic() + messages.HEARTBEAT_SECONDS
         if self.connection is not None:

@@ -1,4 +1,4 @@
-"""The ends of an agent that come before the end of its job."""
+"""Lets an agent end before its job ends."""
 
 import asyncio
 import signal
@@ -9,7 +9,9 @@ from launcher.coordinator.continuity import Continuity
 
 
 class Departure:
-    """An agent's wish to end: after a signal, or because others run in its place."""
+    """The request that an agent end before its job, because a signal asked for this or because
+    other agents have replaced it.
+    """
 
     def __init__(self, continuity: Continuity, say: Callable[[str], None]) -> None:
         self._continuity, self._say = continuity, say
@@ -34,8 +36,11 @@ class Departure:
         background: "list[asyncio.Task[None]]",
         kill: Callable[[], Awaitable[None]],
     ) -> ReplicaEnd:
-        """Wait for the job's end, a second signal, or word that others run in this agent's place,
-        for which ``kill`` ends the workers; a crash of a background task is raised.
+        """Wait for the job's end, for a second signal, or until other agents have replaced this
+        agent; return how the replica ended.
+
+        If other agents have replaced this agent, ``kill`` first ends the workers. If a background
+        task crashes, raise its error.
         """
         hurry = asyncio.ensure_future(self._hurry.wait())
         denied = asyncio.ensure_future(self._continuity.denied.wait())

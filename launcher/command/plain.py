@@ -23,8 +23,8 @@ def wanted(environment: Mapping[str, str]) -> bool:
 def command(
     interpreter: str, arguments: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[list[str], str]:
-    """Return the command line for torchrun, and a sentence that says that plain torchrun runs, and
-    which flags were left out because torchrun lacks them.
+    """Return the command line for torchrun, and a sentence for the user. The sentence says that
+    plain torchrun runs, and names the flags that were left out because torchrun lacks them.
 
     Raises:
         BadInput: there is no torchrun beside ``interpreter``.

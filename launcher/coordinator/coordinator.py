@@ -147,8 +147,8 @@ class Coordinator:
         await self._peers.serve(hello, connection, epoch=self._journal.ledger.epoch, taken=taken)
 
     def yields_to(self, lead: messages.Lead) -> bool:
-        """Stop coordinating if ``lead`` names the coordinator of a later world; return True if it
-        does.
+        """Stop coordinating if ``lead`` names another coordinator whose world has a higher epoch;
+        return True in this case.
         """
         later = lead.coordinator != self._it.terms.address and lead.epoch > self._epoch
         if later and not self.over:

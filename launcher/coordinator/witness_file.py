@@ -72,11 +72,13 @@ class WitnessFile:
         return True
 
     def refused(self, trouble: str) -> None:
-        """Store that a member does not see the file."""
+        """Store that a member does not see the witness's file, with the reason ``trouble``."""
         self._note(self.seen.path, trouble=trouble)
 
     async def look(self, message: messages.Witness) -> messages.Witnessed:
-        """Handle the message, and answer whether this agent sees the file."""
+        """Handle the coordinator's message about a witness; return the answer, which says if this
+        agent sees the witness's file.
+        """
         there = self.told(message)
         if there and not message.in_force:
             there = await _in_thread(lambda: os.path.lexists(message.path))

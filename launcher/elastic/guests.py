@@ -1,5 +1,5 @@
-"""The launcher's parts beside the session in this process: the connection to the agent, and the
-probe.
+"""Gives a session access to the launcher's other parts in its process: the connection to the agent,
+and the probe.
 """
 
 from __future__ import annotations

@@ -22,8 +22,10 @@ _OF_SITE = ("sitecustomize", "usercustomize")
 
 
 def lacks() -> "dict[str, Any] | None":
-    """Return why every worker needs an interpreter of its own, as ``torch_names.lacks`` does: a
-    module that ``site`` imports names a variable of ranks. None: none does.
+    """Return the reason if a module that ``site`` imports names a variable of ``PER_RANK``: then no
+    worker can be forked, and each worker needs a fresh interpreter. Return None if no module does.
+
+    The result has the form that ``torch_names.lacks`` returns.
     """
     for module in _OF_SITE:
         file = getattr(sys.modules.get(module), "__file__", None)

@@ -1,10 +1,10 @@
 """The loop of a fork server, which imports modules and forks workers on request.
 
-It reaps an ended worker only once the agent knows of its end. docs/reference/protocols.md describes
-its messages. CPython 3.8 and later.
+The fork server reaps an ended worker only once the agent knows that the worker has ended.
+docs/reference/protocols.md describes its messages. CPython 3.8 and later.
 
-It never has a second thread, because a fork copies only the calling thread, but the locks of all
-threads.
+The process never has a second thread, because a fork copies only the calling thread, but the locks
+of all threads.
 """
 
 import array
@@ -347,8 +347,8 @@ class Server:
 
 
 def import_uncollected(module: str) -> None:
-    """Import with the garbage collector off, because it would find almost nothing and take a fifth
-    of the time.
+    """Import a module with the garbage collector off, because the collector would find almost no
+    garbage and take a fifth of the import's time.
     """
     standing = gc.get_threshold()
     gc.set_threshold(0)  # not gc.disable(): a library that disables it shall find it so

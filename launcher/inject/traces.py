@@ -200,8 +200,8 @@ class Traces:
 
 
 def unsafe() -> "str | None":
-    """Return why a fork of this process would differ from a fresh interpreter; None if it would
-    not.
+    """Return the reason why a fork of this process would differ from a fresh interpreter; None if
+    there is none.
     """
     if threads() > 1:
         settle()

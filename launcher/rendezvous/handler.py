@@ -99,7 +99,8 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
     def num_nodes_waiting(self) -> int:
         """Return 1 if torchrun must restart its workers, else 0.
 
-        The call is cheap: it asks nobody, because the coordinator sends each new world by itself.
+        The call is cheap. It sends no request, because the coordinator sends each new world to this
+        agent without being asked.
         """
         return int(self._guest.waiting)
 

@@ -98,7 +98,7 @@ class WorldChange:
 class PreparationObserved:
     """The next world's workers, started early and held before they run the script.
 
-    This world trains meanwhile.
+    The present world trains meanwhile.
     """
 
     form: FormWorld

@@ -26,8 +26,8 @@ class BatchFile:
         self._full = ""
 
     def tell(self, processes: int) -> None:
-        """Write the desired batch size with ``keep``; report a failure unless it was the last one
-        reported.
+        """Write the desired batch size with ``keep``. If this fails, print the error, unless the
+        last printed error was the same.
         """
         try:
             self.keep(self.desired, processes)

@@ -9,8 +9,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def enough(available_bytes: int, workers_bytes: int) -> bool:
-    """True if a second set of workers fits into memory with the first; waiting workers need no more
-    memory than running ones.
+    """True if a second set of workers fits into ``available_bytes``. Workers that wait need no more
+    memory than the ``workers_bytes`` of those that run.
 
     >>> enough(8 * 2**30, 4 * 2**30), enough(4 * 2**30, 4 * 2**30)
     (True, False)
@@ -19,7 +19,9 @@ def enough(available_bytes: int, workers_bytes: int) -> bool:
 
 
 def shortage(pids: Iterable[int]) -> str:
-    """Return why a second set of workers cannot wait while ``pids`` train; empty if it can."""
+    """Return the reason why a second set of workers cannot wait while the processes ``pids`` train;
+    empty if there is none.
+    """
     if enough(available_bytes(), held_bytes(pids)):
         return ""
     return "the machine has too little memory for new workers in addition to those that train"

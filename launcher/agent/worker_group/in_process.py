@@ -19,7 +19,7 @@ _LOOK_SECONDS = 0.005
 
 
 class InProcessChanges:
-    """The next world, as far as one agent's workers know it, and their answers."""
+    """The next world that one agent's workers build in process, and their messages about it."""
 
     def __init__(
         self, host: str, replica: Callable[[], int], tell: Callable[[messages.Message], None]

@@ -20,7 +20,9 @@ class PreparedWorkers:
         self.workers: Workers | None = None
 
     async def start(self, epoch: int, starting: Awaitable[Workers]) -> None:
-        """Keep workers that are started for the world of ``epoch``; report it if they cannot be."""
+        """Keep the workers that are started for the world of ``epoch``. If they cannot be started,
+        report this to the coordinator.
+        """
         try:
             self.workers = await starting
         except (BadInput, OSError) as cannot:  # a full disk, too: the world that trains goes on

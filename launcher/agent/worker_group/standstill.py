@@ -35,12 +35,12 @@ class Standstill:
         self.asking = False
 
     def end_stopped(self, workers: Workers) -> None:
-        """End workers that have been stopped for about as long as a lease, after which a silent
-        host is lost.
+        """End workers that have been stopped by a signal for about as long as a lease.
 
-        The peers of a stopped worker wait for it. In a world without leases no peer could continue,
-        so no worker is ended. The messages about this are printed even in a job started by hand,
-        because the user sees that training has stopped.
+        The peers of a stopped worker wait for it. A lease is also the time after which a silent
+        host is considered lost. In a world without leases no worker is ended, because the peers
+        could not continue without it. The messages are printed even in a job started by hand,
+        because its user sees that training has stopped.
         """
         if not (lease := workers.world.lease_seconds):
             return

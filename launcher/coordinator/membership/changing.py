@@ -18,11 +18,11 @@ _HICCUP_SECONDS = 10.0
 def at_safe_point(
     observation: JobObserved, world: WorldObserved, now: float, action: Action, what: str
 ) -> Action:
-    """Return the next action on the way to ``action``: to prepare it, to park the workers, to wait
-    for a safe point, or ``action`` itself.
+    """Return the action that comes next before ``action`` can be carried out at a safe point:
+    prepare the next world, park the workers, wait for the safe point, or ``action`` itself.
 
-    A parked worker pauses between two steps. If there is no safe point in time, return a hold with
-    the reason. A change that ends no process needs no safe point.
+    A parked worker pauses between two steps. If no safe point comes before the time limit, return a
+    hold with the reason. A change that ends no process needs no safe point.
     """
     if staying := in_process.change(observation, world, now, action):
         return staying

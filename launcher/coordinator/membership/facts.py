@@ -43,7 +43,9 @@ def chosen(
 
 
 def fixed_roles(observation: JobObserved, desired: DesiredWorld) -> Roles:
-    """Return the roles of the next world if agents have them from their start; else nothing."""
+    """Return the roles of the next world if agents have fixed roles from their start; else an empty
+    tuple.
+    """
     if not observation.rules.fixed_roles:
         return ()
     world, (_, planned) = observation.world, goal_of(observation, desired)

@@ -113,7 +113,9 @@ def prepare(it: CoordinatorState, formed: FormWorld) -> None:
 
 
 def discard(it: CoordinatorState, reason: str | None) -> None:
-    """End the prepared world; with a reason, this change is not prepared again."""
+    """End the prepared world. If a reason is given, print it, and do not prepare this change
+    again.
+    """
     preparation = it.preparation
     if preparation is None:
         return
@@ -129,7 +131,7 @@ def discard(it: CoordinatorState, reason: str | None) -> None:
 
 
 def hold(it: CoordinatorState, reason: str) -> None:
-    """Abandon the change."""
+    """Abandon the planned change, and report ``reason`` to Brain."""
     monitor, desired = it.running, it.desired
     assert desired is not None
     park(it, Mode.RUN)
@@ -301,7 +303,7 @@ def release(it: CoordinatorState, replicas: tuple[int, ...]) -> None:
 
 
 def revert(it: CoordinatorState, reason: str) -> None:
-    """Begin the change back to the old size."""
+    """Begin the change from the new size back to the old size."""
     monitor = it.running
     assert monitor.change is not None
     generation = monitor.change.to_generation

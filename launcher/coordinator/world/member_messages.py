@@ -1,4 +1,4 @@
-"""What members say about the present world, and about the world that is prepared."""
+"""Handles members' messages about the present world and about the prepared world."""
 
 from launcher import messages
 from launcher.coordinator.world import actions, in_process
@@ -64,8 +64,8 @@ def note(
 
 
 def prepared(it: CoordinatorState, replica: int, answer: messages.Prepared) -> bool:
-    """Note that an agent's workers wait for the next world, or cannot. Return True if no answer is
-    outstanding.
+    """Note that an agent's workers wait for the next world, or that they cannot wait for it. Return
+    True if no answer is outstanding.
     """
     preparation = it.preparation
     if preparation is None or preparation.document.epoch != answer.epoch:

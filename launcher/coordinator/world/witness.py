@@ -1,9 +1,10 @@
 """The coordinator's side of the witness: the coordinator offers a witness, and puts it in force
 once all members see it.
 
-Only the member that formed a world gives it a witness. So one agent is the first to know for
-certain if a witness is in force. In half of a world, a member that knows of no witness waits, and
-the coordinator's half cannot continue without the witness that the other half may take.
+Only the member that formed a world gives it a witness, so this member is the first to know that a
+witness is in force. If the world is cut into halves, a half whose members know of no witness waits.
+The coordinator's half must take the witness before it continues, because the other half may know
+the witness and take it.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from launcher.values.observation import WorldPhase
 
 class WitnessOffer:
     """Offers a witness: a file on the checkpoint's storage that only one half of a cut world can
-    take. It is in force once every member sees it.
+    take. The witness is in force once every member sees the file.
     """
 
     def __init__(self, it: CoordinatorState, near: Callable[[str], bool]) -> None:
@@ -56,7 +57,7 @@ class WitnessOffer:
             self._tell(peer)
 
     def heard(self, peer: Peer, message: messages.Witnessed) -> None:
-        """Store a member's answer about whether it sees the witness."""
+        """Store a member's answer, which says if the member sees the witness."""
         it, seen, monitor = self._it, self._it.witness.seen, self._it.monitor
         if monitor is None or not self._due(monitor) or seen.in_force or message.path != seen.path:
             return

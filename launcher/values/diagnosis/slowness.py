@@ -1,9 +1,9 @@
 """Finds nodes that delay the others from their ranks' step times, and decides if leaving one out
 pays. Pure.
 
-In a synchronous job all ranks have the same step time, so it does not show which rank is slow. A
-rank's *own* time does: the step time minus the wait for the others' gradients. The slow rank does
-not wait.
+In a synchronous job all ranks have the same step time, so the step time does not show which rank is
+slow. A rank's *own* time shows it: the step time minus the wait for the other ranks' gradients. The
+slow rank does not wait.
 """
 
 from collections.abc import Mapping, Sequence

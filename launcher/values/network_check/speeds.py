@@ -47,9 +47,13 @@ def tries_of(rounds: Sequence[CheckRound]) -> dict[int, NodeTries]:
 
 
 def speed_of(tried: NodeTries) -> NodeSpeed:
-    """Return a node's speed. Its arithmetic is the mean over its rounds, since partners do not
-    affect it. Its exchanges are those with the quickest partner, since a slow partner is not its
-    fault; if others took about as long, their mean is more exact."""
+    """Return a node's speed.
+
+    The time of its arithmetic is the mean over its rounds, since partners do not affect it. The
+    time of its exchanges is the time with the quickest partner, because a slow partner is not the
+    node's fault. If exchanges with other partners took about as long, the result is their mean,
+    which is more exact.
+    """
     seen = [each for each in (*tried.together, *tried.alone) if each is not None and each.ok]
     if not seen:
         return NodeSpeed()
@@ -64,7 +68,9 @@ def speed_of(tried: NodeTries) -> NodeSpeed:
 def references(
     speeds: Mapping[int, NodeSpeed], usual: Mapping[str, Usual]
 ) -> dict[str, tuple[_Time, _Time]]:
-    """Return the times of good nodes by kind: the lower third of all, or the usual time if less."""
+    """Return the times of good nodes by kind: the lower third of all times, or the usual time if
+    the usual time is shorter.
+    """
     kinds: dict[str, list[NodeSpeed]] = {}
     for speed in speeds.values():
         if speed.kind:

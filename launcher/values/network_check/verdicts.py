@@ -1,4 +1,4 @@
-"""The nodes that failed or are slow, and the times that are usual from then on."""
+"""Decides which nodes failed or are slow, and updates the usual times."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """Stores, between runs, a script's imports and the libraries that no fork server may import.
 
-Two JSON files in the user's cache: one per interpreter, torch and script, and one per interpreter
-and torch. Without these files, or if they are damaged, a run begins like the first run.
+The facts are in two JSON files in the user's cache: one per interpreter, torch and script, and one
+per interpreter and torch. If these files are missing or damaged, a run begins like the first run.
 """
 
 import contextlib

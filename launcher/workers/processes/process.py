@@ -214,8 +214,10 @@ class Guard:
 
 
 def unignore(names: Sequence[str]) -> None:
-    """Restore the default action of the signals in ``names`` that this process was started to
-    ignore, as by ``nohup`` or a shell's ``&``, before it starts any process that would inherit it.
+    """Restore the default action of those signals in ``names`` that this process ignores, because
+    ``nohup`` or a shell's ``&`` started it.
+
+    Call this before the process starts a child, because a child would ignore the signals, too.
     """
     for signum in (signal.Signals[name] for name in names):
         if signal.getsignal(signum) == signal.SIG_IGN:

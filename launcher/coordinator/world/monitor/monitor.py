@@ -209,8 +209,8 @@ class WorldMonitor:
 
     @property
     def finished(self) -> bool:
-        """True if all workers exited with 0, or if all workers that had the training state did, so
-        that newcomers cannot get the state.
+        """True if all workers exited with 0, or if all workers with the training state exited with
+        0 before newcomers could receive this state.
         """
         return self._done == self._leading or (not self.formed and self._ended_before_it)
 
