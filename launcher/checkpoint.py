@@ -176,7 +176,7 @@ class _Memory:
         if last > room:
             raise Unavailable(
                 f"the last checkpoint has {last >> 20} MiB, but shared memory has room for "
-                f"{max(room, 0) >> 20} MiB; give the container more (--shm-size)"
+                f"{max(room, 0) >> 20} MiB; give the container more shared memory (--shm-size)"
             )
 
     def agreed(self, place: Path) -> parts.PartKey | None:

@@ -73,12 +73,16 @@ def _run(arguments: list[str], prog: str) -> int:
     config = replace(options.launch_config(entrypoint, environment, directory), step=step)
     if config.shape is None and config.unit > config.nodes_max:
         raise BadInput(
-            f"--node_unit={config.unit} (or --parallel) needs as many nodes, but --nnodes lets "
-            f"only {config.nodes_max} join; give --nnodes={config.unit} or more",
+            f"--node_unit={config.unit} (or --parallel) needs at least {config.unit} nodes, but "
+            f"--nnodes lets only {config.nodes_max} join; give --nnodes={config.unit} or more",
             field="node_unit",
         )
     if config.processes > 1 and "OMP_NUM_THREADS" not in environment:
-        print(f"{prog}: OMP_NUM_THREADS=1 for each of {config.processes} workers", file=sys.stderr)
+        print(
+            f"{prog}: OMP_NUM_THREADS=1 is set for each of {config.processes} workers; set "
+            "OMP_NUM_THREADS yourself to give each worker more threads",
+            file=sys.stderr,
+        )
     from launcher.agent import by_hand
 
     return by_hand.run(config)

@@ -163,7 +163,8 @@ class AgentMembership:
                 return
             if not isinstance(hello, messages.Hello):
                 raise BadInput(
-                    f"{type(hello).__name__} is not expected here; the peer may run another version"
+                    f"a first message {type(hello).__name__} is not expected here; the peer may "
+                    "run another version of Brain: install the same version on both machines"
                 )
             if self._leading.coordinator is not None:
                 await self._leading.coordinator.accept(hello, connection)
@@ -171,7 +172,7 @@ class AgentMembership:
                 epoch = 0 if self.last is None else self.last.epoch
                 connection.send(messages.Elsewhere(coordinator=self._search.following, epoch=epoch))
         except BadInput as stranger:
-            self.say(f"a connection to the coordinator is refused: {stranger}")
+            self.say(f"this agent refused a connection: {stranger}")
         finally:
             await connection.close()
 
@@ -349,7 +350,10 @@ class AgentMembership:
 
     def _turn_away(self, connection: Connection) -> None:
         """Tell a silent coordinator that this agent leaves it; a bare close would prove it dead."""
-        self.say(f"the coordinator at {self._search.following} is silent")
+        self.say(
+            f"the coordinator at {self._search.following} is silent; this agent looks for another "
+            "coordinator"
+        )
         self._search.turned_away(self._following.heard_at)
         connection.send(messages.Turned())
         connection.shut()

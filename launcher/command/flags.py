@@ -92,7 +92,7 @@ DLROVER = (
     _value(
         "--membind-policy",
         "Memory policy of bound workers.",
-        idle="has no effect: workers are bound to CPUs, and Linux gives them memory from there",
+        idle="has no effect: workers are bound to CPUs, and Linux places their memory nearby",
         default="none",
     ),
     _value(
@@ -127,7 +127,7 @@ OURS = (
         dest="memory_checkpoint",
         switch=True,
         environment="BRAIN_MEMORY_CHECKPOINT",
-        help="torch.save returns once the file is in memory; storage follows.",
+        help="torch.save returns once the file is in memory; the agent then writes it to storage.",
     ),
     _value(
         "--straggler-ratio",
@@ -170,8 +170,9 @@ OURS = (
     ),
     _value(
         "--preload",
-        "Modules to import before workers start: learned (the default: modules that earlier runs "
-        "imported), torch, none, or parked (each waiting process imports the learned modules).",
+        "Modules to import before workers start: learned (those that earlier runs imported; the "
+        "default), torch, none, or parked (each worker is a process that starts ahead, imports "
+        "the modules itself and waits).",
         environment="BRAIN_PRELOAD",
         choices=("learned", "torch", "none", "parked"),
         default="learned",
@@ -333,7 +334,7 @@ def warnings(options: Mapping[str, Any]) -> list[str]:
         for dest, (default, why) in IDLE_TORCHRUN.items()
     }
     if options.get("run_path"):
-        no_fork = "has no effect: each worker is a program, and --run-path starts a fresh Python"
+        no_fork = "has no effect: with --run-path, each worker is a new Python interpreter"
         reasons["start_method"] = ("--start-method", "spawn", no_fork)
     said = [
         f"{name} {why}"

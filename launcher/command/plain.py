@@ -42,5 +42,6 @@ def command(
     begin = [script] if os.path.exists(script) else ["-m", "torch.distributed.run"]
     note = "BRAIN_OFF=1: plain torchrun runs this script"
     if dropped:
-        note += f"; torchrun has no {', '.join(dict.fromkeys(dropped))}"
+        names = ", ".join(dict.fromkeys(dropped))
+        note += f"; these flags are left out, because torchrun does not have them: {names}"
     return [interpreter, *begin, *kept], note

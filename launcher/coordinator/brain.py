@@ -262,7 +262,7 @@ class Reports:
         except _LATER:
             raise
         except BrainError as refused:
-            say(f"Brain refused a report, {path.name}: {refused}")
+            say(f"Brain refused the report {path.name}, which is not sent again: {refused}")
 
     def _note_empty(self) -> None:
         if self._waiting and self._brain is not None:

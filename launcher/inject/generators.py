@@ -69,7 +69,7 @@ class Generators:
         objects = gc.get_objects()
         gc.freeze()  # so that the next look is at what is new; a fork freezes it anyway
         if used:
-            return "it seeds %s or draws numbers from it as it is imported" % used
+            return "it seeds %s or draws numbers from that generator as it is imported" % used
         unseeded = [each for each in self._others(objects) if _unseeded(each)]
         if not all([self._renewable(each, seeds) for each in unseeded]) or self._numbers_drawn():
             return "it generates random numbers as it is imported"

@@ -329,7 +329,7 @@ class Server:
         """
         self.hidden = sys.modules["_brain_shadows"].hidden(self.own, self.place.standing)
         if self.hidden:
-            why = "it imports %s, and the script has one of its own" % self.hidden[0]
+            why = "it imports %s, but the script has its own module of that name" % self.hidden[0]
             self.spoiled = {"module": module, "why": why, "origin": ""}
 
     def sweep(self) -> None:

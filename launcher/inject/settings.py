@@ -358,8 +358,8 @@ def _say(name: str, library: str, ahead: "str | None", own: "str | None", notice
     its = "%s=%s was set" % (name, own) if own is not None else "%s was removed" % name
     said = (
         "brain: %s before the script imports %s, but Brain had already imported that library %s; "
-        "because %s, this run continues without the change, and the script's next start imports "
-        "nothing ahead\n"
+        "because %s, this run continues without the change. At the script's next start, Brain "
+        "imports no library ahead\n"
     )
     _tell(said % (its, library, with_ours, noticed))
 

@@ -77,7 +77,7 @@ NAMES = (
     Name(
         _STATE_DICT,
         "_init_optim_state",
-        *("probe", "a state made by get_state_dict before a load counts as training", False),
+        *("probe", "the optimizer step inside get_state_dict counts as a training step", False),
     ),
 )
 

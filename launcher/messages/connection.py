@@ -91,7 +91,7 @@ class Connection:
         if not isinstance(message, kind):
             raise BadInput(
                 f"a message {type(message).__name__} is not expected here; the peer may run "
-                "another version"
+                "another version of Brain: install the same version on both machines"
             )
         return message
 

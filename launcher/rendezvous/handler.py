@@ -25,8 +25,8 @@ try:
     )
 except ImportError as old:
     raise ImportError(
-        "--rdzv-backend=brain needs torch 2.4 or newer; install that, or use brain-run, which "
-        "imports no torch"
+        "--rdzv-backend=brain needs torch 2.4 or newer, but the installed torch is older; upgrade "
+        "torch, or use brain-run, which imports no torch"
     ) from old
 
 from brain.errors import BadInput

@@ -35,7 +35,7 @@ class BatchFile:
         except OSError as full:
             if self._full != str(full):
                 self._full = str(full)
-                self._say(f"the batch that Brain chose does not reach the script: {full}")
+                self._say(f"the batch size that Brain chose does not reach the script: {full}")
 
     def keep(self, desired: BatchWish | None, processes: int) -> None:
         """Write the desired batch size for a world of ``processes`` workers.

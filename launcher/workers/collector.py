@@ -37,13 +37,13 @@ async def keep_collector(home: str, say: Callable[[str], None]) -> None:
         if started is not None and (code := started.poll()) is not None:
             started = None
             pause = min(2 * pause, _LAST_RETRY_SECONDS)
-            say(f"the collector exited with code {code}")
+            say(f"the collector exited with code {code}; another one starts")
         if started is None and not held(lock):
             try:
                 started = _start(home)
             except OSError as cannot:  # a full disk, or no room for a process: later
                 pause = min(2 * pause, _LAST_RETRY_SECONDS)
-                say(f"no collector can be started: {cannot}")
+                say(f"no collector can be started ({cannot}); the agent tries again")
         elif held(lock):
             pause = _FIRST_RETRY_SECONDS
             deaf_looks = 0 if _is_bound(socket_path) else deaf_looks + 1

@@ -148,7 +148,7 @@ def test_brain_off_is_plain_torchrun_without_probe_lease_and_fork(tmp_path: Path
     given = ["--job=mine", "--preload", "torch", "--network_check", a_script(tmp_path, PLACE)]
     ran = brain_run(tmp_path, *given, environment={"BRAIN_OFF": "1"})
     assert (ran.returncode, ran.stdout) == (0, "True 1 []"), ran.stderr
-    said = "this script; torchrun has no --job, --preload, --network_check"
+    said = "because torchrun does not have them: --job, --preload, --network_check"
     assert said in ran.stderr
 
 

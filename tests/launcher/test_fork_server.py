@@ -434,13 +434,13 @@ STEP = f"import time\ntime.sleep(0.1)\n{ANNOUNCES}time.sleep(600)\n"
          ["library is not imported ahead: it stores a copy of the environment as it is imported"]),
         ("import random\nrandom.seed(3)",
          ["library is not imported ahead: it seeds random or draws numbers "
-          "from it as it is imported"]),
+          "from that generator as it is imported"]),
         ("import torch\ntorch.manual_seed(3)",
          ["library is not imported ahead: it seeds torch or draws numbers "
-          "from it as it is imported"]),
+          "from that generator as it is imported"]),
         ("import numpy.random\nname = numpy.random.rand()",
          ["library is not imported ahead: it seeds numpy.random or draws numbers "
-          "from it as it is imported"]),
+          "from that generator as it is imported"]),
         ("import random\nname = random.Random().random()",
          ["library is not imported ahead: it generates random numbers as it is imported"]),
         *((drawing,
@@ -460,7 +460,7 @@ STEP = f"import time\ntime.sleep(0.1)\n{ANNOUNCES}time.sleep(600)\n"
         ("import rich.style", ["library"]),
         ("import rich.style, random\nfirst = random.random()",
          ["library is not imported ahead: it seeds random or draws numbers "
-          "from it as it is imported"]),
+          "from that generator as it is imported"]),
         pytest.param("import torch\ngenerator = torch.Generator()\ngenerator.seed()",
          ["library is not imported ahead: it generates random numbers as it is imported"],
          marks=pytest.mark.slow),

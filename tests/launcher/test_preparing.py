@@ -69,7 +69,7 @@ def test_one_that_cannot_be_prepared_takes_the_ordinary_way() -> None:
 def test_workers_that_do_not_come_to_the_gate_are_given_up() -> None:
     late = decide(growing(world(0, preparing=preparing()), 0, 1), NOW + 60)
 
-    assert late == DiscardWorld("its workers were not ready within 60 s")
+    assert late == DiscardWorld("the next world's workers were not ready within 60 s")
 
 
 def test_what_is_not_wanted_any_more_is_discarded() -> None:

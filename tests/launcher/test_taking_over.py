@@ -182,7 +182,7 @@ def test_a_half_asks_for_the_witness_once_its_lease_is_over_and_goes_on_with_it(
     ("witness", "says"),
     [
         (WitnessObserved(), "no checkpoint was seen"),
-        (OFFERED, "not all members have confirmed one"),
+        (OFFERED, "not all members have confirmed that they see it"),
         (replace(OFFERED, trouble="this host does not see it"), "this host does not see it"),
         (replace(IN_FORCE, asked=True), "has not answered yet"),
         (replace(IN_FORCE, asked=True, lost=True, trouble="the other half"), "the other half"),
@@ -254,7 +254,8 @@ def test_a_successor_with_half_of_them_and_the_old_coordinator_waits_for_the_lea
 def test_nothing_is_decided_while_an_agent_has_to_tell_of_a_later_world() -> None:
     seen = observation(2, 0, world=world(0, 1, failed=1), behind=True)
 
-    assert decide(seen, NOW) == WaitFor("an agent knows a later world and has not yet reported it")
+    said = "an agent knows a world with a higher epoch and has not yet reported it"
+    assert decide(seen, NOW) == WaitFor(said)
 
 
 def test_a_member_that_is_silent_beyond_its_lease_ends_the_world() -> None:

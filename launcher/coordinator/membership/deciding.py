@@ -12,7 +12,7 @@ def decide(observation: JobObserved, now: float) -> Action:
 def _decide(observation: JobObserved, now: float) -> Action:
     world = observation.world
     if observation.behind:
-        return WaitFor("an agent knows a later world and has not yet reported it")
+        return WaitFor("an agent knows a world with a higher epoch and has not yet reported it")
     if world is None or world.phase is WorldPhase.ENDED:
         return forming.between(observation, now)
     if world.phase is WorldPhase.STOPPING:

@@ -131,7 +131,9 @@ def _undecided(witness: WitnessObserved) -> str:
     if witness.asked:
         return _unanswered(witness)
     why = witness.trouble or (
-        "not all members have confirmed one" if witness.path else "no checkpoint was seen"
+        "not all members have confirmed that they see it"
+        if witness.path
+        else "no checkpoint was seen"
     )
     return (
         "half of these members are here, without the coordinator, and no witness on the "

@@ -65,7 +65,9 @@ def change(
         return Switch(there.form)
     until = there.since + _JOIN_SECONDS
     if now >= until:
-        return DiscardWorld(f"its members could not connect within {_JOIN_SECONDS:.0f} s")
+        return DiscardWorld(
+            f"the next world's members could not connect within {_JOIN_SECONDS:.0f} s"
+        )
     return WaitFor(
         f"a world of {len(there.form.members)} replicas forms while this one trains", until
     )

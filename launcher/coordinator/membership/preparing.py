@@ -54,7 +54,8 @@ def first(
     until = preparing.since + observation.rules.prepare_seconds
     if now >= until:
         return DiscardWorld(
-            f"its workers were not ready within {observation.rules.prepare_seconds:.0f} s"
+            "the next world's workers were not ready within "
+            f"{observation.rules.prepare_seconds:.0f} s"
         )
     return WaitFor(f"workers of a world of {len(form.members)} replicas get ready", until)
 

@@ -119,7 +119,7 @@ class Learned:
         """
         names = ", ".join(told.names or sorted({**self.environment, **(told.environment or {})}))
         if not told.again:
-            why = f"it sets {names} before its imports, and does other things before that"
+            why = f"it sets {names} before its imports, after actions that cannot be repeated"
         elif told.environment is None:
             why = f"it sets or removes {names} before its imports, which a fork server cannot do"
         elif self.exact and told.environment != self.environment:
