@@ -67,8 +67,8 @@ class CollectorOptions:
 
 
 def is_over(*, idle_seconds: float, waiting: int, options: CollectorOptions) -> bool:
-    """True if the collector must exit, because no agent has run for ``linger_seconds`` or, while
-    samples are still ``waiting`` for delivery, for ``patience_seconds``.
+    """True if the collector must exit, because no agent has run for ``linger_seconds``. While
+    samples are still ``waiting`` for delivery, the limit is ``patience_seconds`` instead.
 
     >>> is_over(idle_seconds=31, waiting=0, options=CollectorOptions(home=Home.at("/h")))
     True
@@ -249,7 +249,7 @@ def report_losses(spool: Spool, job: str, stamps: Stamps) -> bool:
 
 
 def listen(home: Home) -> socket.socket:
-    """Bind the probes' socket, in place of a socket that an ended collector left.
+    """Bind and return the probes' socket, in place of a socket that an ended collector left.
 
     No other collector uses that socket, because this collector holds the lock. On a file system
     without sockets, the path is a link to a socket on another file system.

@@ -114,6 +114,9 @@ def nodes(said: str) -> tuple[int, int]:
 
     >>> nodes("4"), nodes("1:4")
     ((4, 4), (1, 4))
+
+    Raises:
+        BadInput: the value is not N or MIN:MAX with 1 <= MIN <= MAX.
     """
     found = re.fullmatch(r"(\d+)(?::(\d+))?", said)
     if not found:
@@ -132,6 +135,9 @@ def std(said: str, flag: str) -> dict[int | None, Std]:
 
     >>> std("0:1,1:2", "--tee") == {0: Std.OUT, 1: Std.ERR}
     True
+
+    Raises:
+        BadInput: the value is neither 0 to 3 nor a list of RANK:VALUE pairs.
     """
     if re.fullmatch(r"[0-3]", said):
         return {None: Std(int(said))}
@@ -145,7 +151,11 @@ def std(said: str, flag: str) -> dict[int | None, Std]:
 
 
 def pairs(said: str) -> dict[str, str]:
-    """Parse ``--rdzv-conf``: ``a=1,b=2``."""
+    """Parse ``--rdzv-conf``: ``a=1,b=2``.
+
+    Raises:
+        BadInput: an entry has no key or no value.
+    """
     found = [entry.partition("=") for entry in said.split(",") if entry.strip()]
     if any(not key.strip() or not value.strip() for key, _, value in found):
         raise BadInput(f"--rdzv-conf={said} is not KEY=VALUE,…", field="rdzv_conf")
@@ -153,7 +163,11 @@ def pairs(said: str) -> dict[str, str]:
 
 
 def signals(said: str, flag: str = "signals-to-handle") -> tuple[str, ...]:
-    """Parse and check ``--signals-to-handle``, a list of names."""
+    """Parse and check ``--signals-to-handle``, a list of names.
+
+    Raises:
+        BadInput: a name is not that of a signal which a process can handle.
+    """
     import signal
 
     given = tuple(name.strip() for name in said.split(",") if name.strip())

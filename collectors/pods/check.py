@@ -38,7 +38,8 @@ async def examine(
     *,
     user: str | None = None,
 ) -> list[Finding]:
-    """Check everything that the collector needs; a check that fails to run is a finding, too.
+    """Check everything that the collector needs, and return the findings; a check that fails to run
+    is a finding, too.
 
     Args:
         user: the account whose permissions to check; None for the calling account.

@@ -42,7 +42,7 @@ class JobReading:
 def readings(
     usage: UsageReading, shared: DevicesByPod, stays: Stays, nodes: Mapping[str, NodeSight]
 ) -> list[JobReading]:
-    """Add up the usage of each job's pods on each node.
+    """Add up the usage of each job's pods on each node; return one reading per job and node.
 
     Pods with Brain's agent, pods without a job and unknown nodes are left out; an agent measures
     its own pod. A value that was not measured is None.

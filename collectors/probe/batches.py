@@ -52,7 +52,9 @@ class Batches:
 
 
 def size(data: Any, depth: int = 0) -> int | None:
-    """Return the number of examples in a batch: the first dimension of its first tensor."""
+    """Return the number of examples in a batch, which is the first dimension of its first tensor;
+    None if the batch has no such tensor.
+    """
     shape = getattr(data, "shape", None)
     if shape is not None:
         return int(shape[0]) if len(shape) else None

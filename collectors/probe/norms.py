@@ -10,7 +10,12 @@ if TYPE_CHECKING:
 
 
 def norm_of(torch: Any, gradient: Any) -> Any:
-    """Return the norm of a gradient as a tensor on its device, in single precision at least."""
+    """Return the norm of a gradient as a tensor on its device, in single precision at least.
+
+    Raises:
+        NotComparable: the gradient is sparse or on an unsupported device, or steps are captured in
+            CUDA graphs.
+    """
     if gradient.layout is not torch.strided:
         raise NotComparable("sparse gradients")
     if gradient.is_cuda:
@@ -35,7 +40,11 @@ def norms_of(torch: Any, gradients: list[Any]) -> list[Any]:
 
 
 def squares_of(torch: Any, found: list[Any]) -> Any:
-    """Return the sum of the squares of norms, all of which must be on one device."""
+    """Return the sum of the squares of norms, all of which must be on one device.
+
+    Raises:
+        NotComparable: the norms are on several devices.
+    """
     if len({each.device for each in found}) > 1:
         raise NotComparable("gradients on several devices")
     return torch.stack(found).double().square().sum()

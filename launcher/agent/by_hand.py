@@ -226,7 +226,9 @@ async def _listen(endpoint: str, membership: AgentMembership) -> bool:
 
 
 async def with_collector(membership: AgentMembership, config: LaunchConfig) -> ReplicaEnd:
-    """Run an agent; if the URL of a Brain is given, also run the collector of the agent's node."""
+    """Run an agent until it ends, and return its end. If ``config`` names the URL of Brain, also
+    keep a collector running on the agent's machine.
+    """
     if config.brain_url is None:  # nobody would be told
         return await membership.run()
     collecting = asyncio.create_task(keep_collector(config.home, Discreet()))

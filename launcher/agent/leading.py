@@ -73,7 +73,9 @@ class CoordinatorRole:
                 await self._search.tell_home(told)
 
     async def listen_at_home(self) -> bool:
-        """Listen where new agents look, if that address is this machine's and free."""
+        """Listen at the address where new agents look; return False if that address belongs to
+        another machine or is taken.
+        """
         host, _, port = self._search.leadership.home.rpartition(":")
         try:
             await self._listen(host.strip("[]") or None, int(port))

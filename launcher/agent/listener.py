@@ -15,7 +15,7 @@ class AgentListener:
         self._answering: set[asyncio.Future[None]] = set()
 
     async def listen(self, host: str | None, port: int) -> asyncio.Server:
-        """Accept connections at one more address, until ``close``.
+        """Accept connections at one more address, until ``close``; return the server.
 
         Raises:
             OSError: the address is not this machine's, or is taken.

@@ -91,7 +91,7 @@ class AgentMembership:
 
     @property
     def last(self) -> WorldDocument | None:
-        """Return the last world of which this agent was a member."""
+        """Return the last world of which this agent was a member; None if there was none."""
         return self._worker_group.last
 
     @property
@@ -100,7 +100,9 @@ class AgentMembership:
         return self._worker_group.exits
 
     async def run(self) -> ReplicaEnd:
-        """Take part in worlds until the coordinator ends the job or releases this agent."""
+        """Take part in worlds until the coordinator ends the job or releases this agent; return how
+        the replica ended.
+        """
         await self._worker_group.open()
         port = (await self.listener.listen(self.host, self._port)).sockets[0].getsockname()[1]
         self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"

@@ -61,8 +61,11 @@ class Search:
         self._unseated = ""
 
     async def look(self, *, own: bool) -> Answer:
-        """Try the agents that may coordinate; with ``own``, this agent coordinates and connects to
+        """Try the agents that may coordinate. With ``own``, this agent coordinates and connects to
         itself.
+
+        Return the coordinator that accepted this agent, or the refusal. If there is neither, return
+        True if any agent of the job answered, else False.
         """
         if own:
             return await self._introduce(self._address)
@@ -78,11 +81,15 @@ class Search:
         return False if isinstance(found, bool) else found
 
     async def look_again(self) -> Answer:
-        """Try silent agents again if this agent cannot take over from them."""
+        """Try silent agents again if this agent cannot take over from them; return the same values
+        as ``look``.
+        """
         return await self._ask([a for a in self._candidates() if a in self._silent])
 
     def claim(self) -> bool:
-        """Become the coordinator if it is this agent's turn."""
+        """Become the coordinator if it is this agent's turn; return True if this agent coordinates
+        now.
+        """
         last = self._last()
         since = min(self._silent.values(), default=math.inf)
         hung = time.monotonic() - since >= 2 * self._lease_seconds

@@ -76,7 +76,7 @@ def fixed_desired_world(config: LaunchConfig, patience_seconds: float) -> Desire
 
 def last_desired_world(fixed: DesiredWorld, last: WorldDocument | None) -> DesiredWorld | None:
     """Return a desired world with the size of the last world, for a coordinator that has heard
-    nothing from Brain.
+    nothing from Brain; None if there was no world.
 
     ``fixed`` is the job's own desired world. With the result, a coordinator waits for missing
     replicas as long as Brain does by default.

@@ -170,9 +170,8 @@ OURS = (
     ),
     _value(
         "--preload",
-        "Modules to import before workers start: learned (those that earlier runs imported; the "
-        "default), torch, none, or parked (each worker is a process that starts ahead, imports "
-        "the modules itself and waits).",
+        "Modules to import before workers start: learned (those of earlier runs; the default), "
+        "torch, none, or parked (each worker starts ahead, does its own imports and waits).",
         environment="BRAIN_PRELOAD",
         choices=("learned", "torch", "none", "parked"),
         default="learned",
@@ -254,7 +253,8 @@ def _dlrover(prog: str) -> tuple[Flag, ...]:
 
 
 def split(arguments: Sequence[str], torchrun: Torchrun) -> tuple[list[str], list[str]]:
-    """Split words into the launcher's flags, with full names, and the script with its arguments.
+    """Split words into two lists: the launcher's flags, with full names, and the script with its
+    arguments.
 
     >>> flags = Torchrun(version="0", flags=(Flag(names=("--tee",), dest="tee"),))
     >>> split(["--te", "3", "--exclude-straggler", "a.py", "--tee"], flags)

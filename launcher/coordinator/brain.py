@@ -102,7 +102,9 @@ class Brain:
         self._client: AsyncBrainClient | None = None
 
     async def send(self, call: "Call[T]") -> T:
-        """Send one operation; raise the errors that ``AsyncBrainClient.send`` raises."""
+        """Send one operation and return Brain's answer; raise the errors that
+        ``AsyncBrainClient.send`` raises.
+        """
         from brain.client import AsyncBrainClient  # late: without a Brain there is no HTTP
 
         if self._client is None:
@@ -272,7 +274,11 @@ class Reports:
 
 
 def read_token(path: str | None) -> str:
-    """Return the job's token; an empty string if it has none."""
+    """Return the job's token; an empty string if it has none.
+
+    Raises:
+        NotSignedIn: the file with the token cannot be read.
+    """
     if path is None:
         return ""
     try:

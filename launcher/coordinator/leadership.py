@@ -119,6 +119,9 @@ class LocalLeadership:
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
         """Take the lock, or replace a holder that hangs; then write the file with the next term.
         Return False if another agent coordinates.
+
+        Raises:
+            Unavailable: ``coordinator.json`` cannot be written.
         """
         try:
             return self._claiming.take() and self._claim(address, epoch, hung=hung)
@@ -261,8 +264,8 @@ class EndpointLeadership:
         return [a for a in dict.fromkeys([*after[:_ASKED], self._endpoint]) if a != self._mine]
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """Let the agent at the endpoint lead first; later, the agents claim the leadership in the
-        order of rank.
+        """Return True if this agent may lead: before the first world only the agent at the
+        endpoint, later any agent whose turn it is in the order of rank.
         """
         return self._bound or epoch > 0
 

@@ -39,7 +39,7 @@ class Pin:
 
 
 def pin(path: str, *, job: str, replaced: bool) -> Pin:
-    """Keep the file or directory at ``path``.
+    """Keep the file or directory at ``path``, and return its pin.
 
     Raises:
         CannotPin: the checkpoint is missing, or the disk is full or not writable.
@@ -81,7 +81,8 @@ def pin_all(checkpoints: Mapping[str, bool], *, job: str) -> tuple[Pin, ...]:
 
 
 def renew_all(kept: Iterable[Pin], *, job: str) -> tuple[Pin, ...]:
-    """Pin files that a script has renamed into place since the last pin, while it saves and ends.
+    """Pin again the files that a script, while it saves and ends, has renamed into place since
+    their last pin. Return all pins, new and old.
 
     A file that was overwritten in place may be incomplete, so its earlier pin remains.
 

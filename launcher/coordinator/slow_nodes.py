@@ -30,7 +30,9 @@ class Slowness:
     def look(
         self, progress: Iterable[tuple[Progress, int, NodeName]], now: float, ratio: float
     ) -> slowness.SlowSuspect | None:
-        """Read progress from heartbeats; return a replica that has been slow for long enough."""
+        """Read progress from heartbeats. Return a replica whose step time was above ``ratio`` times
+        the usual one in several checks in a row; None if there is none.
+        """
         here = list(progress)
         if not self.began or len(here) != len(self.began):
             self.began, self.began_at = {each.rank: each for each, _, _ in here}, now
@@ -49,7 +51,9 @@ class Slowness:
 def rank_time(
     before: Progress, after: Progress, replica: int, node: NodeName
 ) -> slowness.RankTime | None:
-    """Return the step time of one rank between two heartbeats; None if it made no step."""
+    """Return one rank's step time, and its wait for gradients, between two heartbeats; None if the
+    rank made no step.
+    """
     steps = after.steps - before.steps
     if steps <= 0 or not before.last_step_ns:
         return None
@@ -68,7 +72,9 @@ def rank_time(
 def worth(
     slow: slowness.SlowSuspect, it: CoordinatorState, monitor: WorldMonitor, now: float
 ) -> str:
-    """Return why the world would be faster without a replica; empty if it would not."""
+    """Return a sentence that says why the world would be faster without a slow replica; empty if
+    the world would not be faster.
+    """
     desired = it.desired
     if desired is None or not monitor.seen().saves.known:  # without a safe point all work would go
         return ""

@@ -24,7 +24,7 @@ class Client(Protocol):
     world: int
 
     def ask(self, **body: Any) -> Mapping[str, Any]:
-        """Send a request, and wait for the answer.
+        """Send a request, wait for the answer and return it.
 
         Raises:
             BadInput: the request is not valid.

@@ -126,8 +126,8 @@ class ShardLedger:
     def ask(
         self, holder: str, done: ShardSpan | None, now: float
     ) -> "tuple[ShardLedger, ShardSpan | None]":
-        """Mark ``done`` as trained, and give the holder the next shard; None if none is available
-        now.
+        """Mark ``done`` as trained, and give the holder the next shard. Return the new ledger and
+        the shard; None in place of the shard if none is available now.
 
         A request that is repeated because its answer was lost gets the same answer.
 
@@ -310,7 +310,11 @@ class ShardLedger:
 
 @contextmanager
 def whole(name: str) -> Iterator[None]:
-    """Check that a state has all its fields, each with the right type."""
+    """Check that a state has all its fields, each with the right type.
+
+    Raises:
+        BadInput: a field is missing or has another type.
+    """
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as bad:

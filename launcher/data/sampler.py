@@ -109,7 +109,8 @@ class Sampler:
                 first += size
 
     def over(self, loader: Iterable[B]) -> Iterator[tuple[B, Micro]]:
-        """Iterate over the rest of this epoch, with the weight of each micro-batch.
+        """Iterate over the rest of this epoch: yield each batch of ``loader`` with its size and
+        weight.
 
         If ``reshard`` or ``load_state_dict`` is called during the loop, ``loader`` starts again
         after the consumed examples; examples that it had read ahead are dropped without having been

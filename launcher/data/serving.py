@@ -80,7 +80,9 @@ class Serving:
         return self._done(self._handle(question, now), now)
 
     def left(self, replica: int, now: float) -> list[ShardAnswer]:
-        """Take back the shards of all workers of an agent that is gone."""
+        """Take back the shards of all workers of an agent that is gone; return all answers that are
+        due now.
+        """
         self._queue = [each for each in self._queue if each.replica != replica]
         for dataset in self._datasets.values():
             for holder, each in list(dataset.holders.items()):
@@ -89,7 +91,9 @@ class Serving:
         return self._done([], now)
 
     def turn(self, now: float) -> list[ShardAnswer]:
-        """Take back shards that were held for too long, and end waits that took too long."""
+        """Take back shards that were held for too long, and end waits that took too long; return
+        all answers that are due now.
+        """
         late = list[ShardAnswer]()
         for dataset in self._datasets.values():
             after = dataset.ledger.lapse(now)
@@ -111,8 +115,8 @@ class Serving:
         self.version, self._datasets = version, datasets
 
     def settle(self, now: float) -> list[ShardAnswer]:
-        """Take back the shards of holders that did not report to this coordinator, once all agents
-        have reported.
+        """Once all agents have reported, take back the shards of holders that did not report to
+        this coordinator; return all answers that are due now.
         """
         if self.settled:
             return []

@@ -235,7 +235,7 @@ class SessionGroup:
 def build(
     store: RendezvousStore, rank: int, size: int, *, host: str, device: torch.device
 ) -> SessionGroup:
-    """Connect all members of ``store``'s world into a group for tensors on ``device``.
+    """Connect all members of ``store``'s world; return the group for tensors on ``device``.
 
     Raises:
         RuntimeError: the members do not meet.

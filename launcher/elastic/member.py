@@ -100,7 +100,9 @@ class SessionMember:
         return self._wait(lambda: self._coming.relief())
 
     def take(self) -> tuple[Plan, SessionGroup]:
-        """Move to the next world, which becomes the present one."""
+        """Move to the next world, which becomes the present one; return its plan and its process
+        group.
+        """
         with self._changed:
             plan, group = self._coming.plan, self._next
             assert plan is not None

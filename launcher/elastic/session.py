@@ -33,7 +33,8 @@ def join(
     steps: int = 0,
     **parallel: Any,
 ) -> Session:
-    """Join the job's world; if it is already training, receive its present state.
+    """Join the job's world and return a session; if the world is already training, receive its
+    present state.
 
     ``sampler`` is an ``elastic.Sampler`` or has its methods. ``state`` names other objects that
     newcomers need, with ``state_dict`` and ``load_state_dict`` (a scheduler, a scaler). ``steps``

@@ -275,7 +275,7 @@ def pose(place: ScriptModule, spec: "dict[str, Any]") -> None:
 
 def begin() -> "dict[str, Any] | None":
     """Start the launcher's code that stays in the worker, as ``path/sitecustomize.py`` does in a
-    fresh interpreter; return the parsed BRAIN_WORKER.
+    fresh interpreter. Return the parsed BRAIN_WORKER; None if it is missing or cannot be parsed.
     """
     text = os.environ.pop("BRAIN_WORKER", None)
     if text is None:

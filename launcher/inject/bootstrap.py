@@ -52,8 +52,9 @@ def begin(config: "dict[str, Any]") -> None:
 
 
 def hold_closed_streams() -> "list[int]":
-    """Open /dev/null for each closed standard stream. Otherwise the launcher's files would take
-    their descriptors, and the script's output would go to these files.
+    """Open /dev/null for each closed standard stream, and return the descriptors. Otherwise the
+    launcher's files would get the numbers of the closed streams, and the script's output would go
+    to these files.
     """
     held = [os.open(os.devnull, os.O_RDWR)]
     while held[-1] <= 2:
@@ -156,7 +157,12 @@ def note_uncaught() -> None:
 
 
 def load(name: str, path: str) -> "ModuleType":
-    """Load the Python file at ``path`` as module ``name``, which no other code uses."""
+    """Load the Python file at ``path``, and return it as a module with a ``name`` that no other
+    code uses.
+
+    Raises:
+        ImportError: there is no Python file at ``path``.
+    """
     import importlib.util
 
     spec = importlib.util.spec_from_file_location(name, path)

@@ -64,7 +64,7 @@ OURS = (
 
 
 def load(name: str, path: "str | None" = None) -> "ModuleType":
-    """Load a file of the launcher under a module name that no script uses."""
+    """Return a file of the launcher as a module whose name no script uses, or raise ImportError."""
     path = path or os.path.join(HERE, name + ".py")
     spec = importlib.util.spec_from_file_location("_brain_" + name, path)
     if spec is None or spec.loader is None:
@@ -390,7 +390,7 @@ def send(connection: socket.socket, message: "dict[str, Any]") -> None:
 
 
 def receive(connection: socket.socket) -> "tuple[dict[str, Any], list[int]]":
-    """Receive one message and the descriptors that came with it.
+    """Receive and return one message, and the descriptors that came with it.
 
     Raises:
         EOFError: the other side is gone.

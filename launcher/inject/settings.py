@@ -281,8 +281,8 @@ def begin(
     imported: "frozenset[str]",
     config: "dict[str, Any] | None",
 ) -> Comparison:
-    """Start the comparison in this worker; ``place`` and ``spec`` are the values given to
-    ``become.Worker``.
+    """Start the comparison in this worker, and return it; ``place`` and ``spec`` are the values
+    given to ``become.Worker``.
 
     ``config`` is the parsed BRAIN_WORKER; without it, no agent can get the result.
     """

@@ -103,7 +103,7 @@ class Traces:
 
     def found(self) -> "str | None":
         """Return a description of the trace that the modules imported since the last call have
-        left.
+        left; None if they left none.
         """
         asked = os.environ._data.asked  # type: ignore[attr-defined]
         before, names, drawn = self._known, self._names, self._drawn

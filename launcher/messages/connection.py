@@ -55,7 +55,7 @@ class Connection:
 
     @classmethod
     async def to(cls, address: str) -> "Connection":
-        """Connect to ``host:port``.
+        """Connect to ``host:port``, and return the connection.
 
         Raises:
             Unavailable: no agent listens there.

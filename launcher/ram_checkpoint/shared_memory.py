@@ -91,7 +91,8 @@ class SharedMemory:
         say: Callable[[str], None],
         news: Callable[[], None] = lambda: None,
     ) -> "SharedMemory":
-        """Create the directory ``root``, and call ``news`` at each message from the flusher.
+        """Create the directory ``root``, and return the RAM checkpoint; ``news`` is called at each
+        message from the flusher.
 
         Also finish directories that ended agents left, and repair links that a crash of the machine
         broke.
@@ -118,7 +119,9 @@ class SharedMemory:
 
     @property
     def ahead_since(self) -> float | None:
-        """Time (Unix seconds) when the oldest save that is not on storage was accepted."""
+        """Time (Unix seconds) when the oldest save that is not on storage was accepted; None if all
+        saves are on storage.
+        """
         report = self._report
         since = [each.accepted for each in report.ahead if each.accepted is not None]
         since += [report.accepted] if report.behind and report.accepted is not None else []
@@ -150,15 +153,15 @@ class SharedMemory:
         return self._flusher.pid
 
     def holds(self, pid: int | None = None) -> bool:
-        """True if a save (of worker ``pid``) is not on storage yet."""
+        """True if a save is not on storage yet; with ``pid``, only saves of this worker count."""
         mark = "slot-" if pid is None else f"slot-{pid}-"
         with contextlib.suppress(FileNotFoundError):
             return any(name.startswith(mark) for name in os.listdir(self.root))
         return False
 
     async def settled(self, pid: int | None = None) -> str | None:
-        """Wait until all saves (of worker ``pid``) are on storage or lost; return the errors of
-        lost saves, if any.
+        """Wait until all saves are on storage or lost; with ``pid``, wait only for the saves of
+        this worker. Return the errors of saves that were lost meanwhile; None if none was lost.
         """
         before = len(self._report.lost)
         while self.holds(pid):

@@ -41,9 +41,9 @@ class Slot:
 
     @property
     def accepted(self) -> float | None:
-        """The time at which ``torch.save`` returned.
+        """The time (Unix seconds) at which ``torch.save`` returned.
 
-        None if it has not returned yet, or if the worker died before it returned.
+        None if ``torch.save`` has not returned yet, or if the worker died before the return.
         """
         try:
             with open(os.path.join(self.path, "accepted")) as file:
@@ -91,7 +91,11 @@ class Slot:
         return None
 
     def copy(self) -> None:
-        """Copy the bytes to the file ``temporary`` on storage, and sync this file."""
+        """Copy the bytes to the file ``temporary`` on storage, and sync this file.
+
+        Raises:
+            OSError: storage cannot be written, or the memory has fewer bytes than the file.
+        """
         if self.copied:
             return
         source = os.open(self.memory, os.O_RDONLY | os.O_CLOEXEC)
@@ -224,7 +228,9 @@ def points(name: str, memory: str) -> bool:
 
 
 def inode_of(name: str) -> int | None:
-    """Return the inode of a name itself, without following a link."""
+    """Return the inode of a name itself, without following a link; None if the name does not
+    exist.
+    """
     try:
         return os.lstat(name).st_ino
     except OSError:
@@ -232,7 +238,11 @@ def inode_of(name: str) -> int | None:
 
 
 def exchange(one: str, other: str) -> None:
-    """Exchange two names atomically."""
+    """Exchange two names atomically.
+
+    Raises:
+        OSError: one of the names does not exist, or the file system cannot exchange names.
+    """
     if _libc.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), _EXCHANGE) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), other)

@@ -92,7 +92,7 @@ class RendezvousTurn:
     async def stop(
         self, grace_seconds: float, *, signum: signal.Signals = signal.SIGTERM
     ) -> tuple[WorkerExit, ...]:
-        """Let torchrun end the workers, and wait until they have ended."""
+        """Let torchrun end the workers, wait until they have ended, and return their exits."""
         self.halted = True
         if self.taken:
             await self._back.wait()

@@ -86,7 +86,9 @@ class BrainRendezvous(RendezvousHandler):  # type: ignore[misc]  # torch has no 
         return os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Wait for the next world and enter it; the previous world is over."""
+        """Wait for the next world, enter it and return this agent's place in it; the previous world
+        is over.
+        """
         self._store = None
         while True:
             turn = self._next()

@@ -52,7 +52,7 @@ class WorkerFactory:
         return output.attempt_directory(Path(run), self._world.restart_count, self._world.epoch)
 
     async def make(self, local_rank: int) -> process.WorkerProcess:
-        """Start one worker.
+        """Start one worker, and return its process.
 
         Raises:
             BadInput: the program cannot be used, or a worker with this command cannot be held

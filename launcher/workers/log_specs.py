@@ -114,7 +114,8 @@ class StreamPlace:
 def places(
     config: LaunchConfig, environment: Mapping[str, str], first_rank: int, count: int
 ) -> list[StreamPlace]:
-    """Let the plug-in choose the destinations of the output for the workers of one world.
+    """Let the plug-in choose the destinations of the output for the workers of one world; return
+    them in the order of local ranks.
 
     ``environment`` is the environment of local rank 0.
 

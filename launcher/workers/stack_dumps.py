@@ -46,7 +46,7 @@ class _Use:
 
 
 def look(targets: Sequence[DumpTarget], seconds: float) -> tuple[StackLook, ...]:
-    """Examine the workers twice, ``seconds`` apart.
+    """Examine the workers twice, ``seconds`` apart, and return one result per worker.
 
     The call blocks for this time, and for the time that it takes to read the stacks twice.
     """

@@ -142,7 +142,8 @@ class Workers:
         shard_socket: ShardSocket | None = None,
         on_session: Callable[["Workers", str, SessionMessage], None] | None = None,
     ) -> "Workers":
-        """Start workers of a coming world, which wait until ``release`` before they run the script.
+        """Start and return workers of a coming world, which wait until ``release`` before they run
+        the script.
 
         Their output is not read yet, and a ``gated`` event reports each worker that waits.
 

@@ -17,8 +17,8 @@ _SCRIPT = Path(__file__).parent / "script.py"
 
 
 async def measure(config: LaunchConfig, asked: Check) -> Checked:
-    """Run the check's script in one group of nodes; a failure or hang of the script is a result,
-    too.
+    """Run the check's script on this node, as one of a group of nodes, and return the measurement.
+    If the script fails or hangs, the measurement says so.
     """
     work = asked.work
     words = (

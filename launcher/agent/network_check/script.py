@@ -40,7 +40,9 @@ _SECONDS, _LEAST = 3.0, 5
 def with_torch(
     torch: Any, place: Place, edge: int, mebibytes: int, repeats: int
 ) -> tuple[Timed, Timed, str]:
-    """Measure with torch; return times of arithmetic and of exchanges, and the kind of device."""
+    """Measure with torch. Return the time of the arithmetic and the time of the exchange, each in
+    seconds with its standard error, and the kind of device.
+    """
     rank, size, host, port, seconds = place
     cuda = torch.cuda.is_available()
     kind = torch.cuda.get_device_name(0) if cuda else "cpu"
@@ -75,7 +77,7 @@ def with_torch(
 
 
 def multiplied(torch: Any, device: str, edge: int, repeats: int) -> Timed:
-    """Return the time of a matrix product on one device."""
+    """Return the time of five matrix products on one device, in seconds with its standard error."""
     cuda = device != "cpu"
     dtype = torch.bfloat16 if cuda else torch.float32
     edge = edge or (8192 if cuda else 384)
@@ -93,7 +95,9 @@ def multiplied(torch: Any, device: str, edge: int, repeats: int) -> Timed:
 def without_torch(
     place: Place, edge: int, mebibytes: int, repeats: int
 ) -> tuple[Timed, Timed, str]:
-    """Measure arithmetic and exchanges without torch; the loop makes ``edge`` × 100 iterations."""
+    """Measure without torch, and return the same values as ``with_torch``; the loop makes ``edge``
+    × 100 iterations.
+    """
     rank, size, host, port, seconds = place
     loops = 100 * (edge or 600)
     compute = typical(lambda: sum(n * n for n in range(loops)), repeats)
@@ -161,7 +165,7 @@ def ring(
 
 
 def patient(host: str, port: int, seconds: float) -> socket.socket:
-    """Connect to a rank; retry until it listens."""
+    """Connect to a rank, with retries until the rank listens; return the socket."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -173,7 +177,11 @@ def patient(host: str, port: int, seconds: float) -> socket.socket:
 
 
 def receive(connection: socket.socket, count: int) -> None:
-    """Read ``count`` bytes and discard them."""
+    """Read ``count`` bytes and discard them.
+
+    Raises:
+        OSError: the other node closed the connection.
+    """
     while count:
         got = len(connection.recv(min(count, 1 << 20)))
         if not got:
@@ -182,7 +190,11 @@ def receive(connection: socket.socket, count: int) -> None:
 
 
 def received(connection: socket.socket, count: int) -> bytes:
-    """Return exactly ``count`` bytes."""
+    """Return exactly ``count`` bytes.
+
+    Raises:
+        OSError: the other node closed the connection.
+    """
     found = connection.recv(count, socket.MSG_WAITALL)
     if len(found) < count:
         raise OSError("the other node closed the connection")

@@ -174,7 +174,7 @@ class WorkerGroup:
             self._standstill.end_stopped(self._workers)
 
     async def look(self, asked: messages.Look) -> messages.Looked:
-        """Collect stacks of silent workers, while training continues."""
+        """Return the stacks of silent workers, which are collected while training continues."""
         workers = self._workers
         if workers is None or self._stopping or asked.epoch != self.epoch:
             return messages.Looked(epoch=asked.epoch, looks=())

@@ -47,8 +47,8 @@ class PreparedWorkers:
             self._tell(messages.Prepared(epoch=self.workers.world.epoch, ok=True))
 
     async def release(self, world: WorldDocument) -> Workers | None:
-        """Release the workers at the gate if they were started for exactly this world; else end
-        them.
+        """Release the workers at the gate, and return them, if they were started for exactly this
+        world. Otherwise end the waiting workers and return None.
         """
         waiting = self.workers
         if waiting is None or waiting.world != world or not waiting.gated:

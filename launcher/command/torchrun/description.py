@@ -94,8 +94,8 @@ class Installed:
 
 
 def installed_torch(interpreter: str) -> Installed | None:
-    """Return the torch that ``interpreter`` would import. It is found by directory names, because
-    importing torch takes a second.
+    """Return the torch that ``interpreter`` would import; None if there is none. Torch is found by
+    the names of directories, because importing it takes a second.
     """
     prefix = Path(interpreter).parent.parent
     places = [Path(entry) for entry in sys.path] if interpreter == sys.executable else []

@@ -17,10 +17,14 @@ _ASK_SECONDS = 120.0
 def auto_config(
     options: Mapping[str, Any], interpreter: str, environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Apply ``--auto_config`` as dlrover-run does: set missing flags from the machine.
+    """Apply ``--auto_config`` as dlrover-run does: return values for missing flags, taken from the
+    machine.
 
     The number of nodes comes from ``NODE_NUM``, and the number of workers from the devices. With
     four nodes or more, the network check is turned on.
+
+    Raises:
+        BadInput: ``NODE_NUM`` is not a number of nodes, or torch cannot count the devices.
     """
     found: dict[str, Any] = {}
     if (count := environment.get("NODE_NUM")) and options.get("nnodes", "1:1") == "1:1":
@@ -44,6 +48,9 @@ def processes_of(said: str, interpreter: str, environment: Mapping[str, str]) ->
     """Parse ``--nproc-per-node`` into the number of workers and the kind of accelerator.
 
     The torch of the workers' interpreter counts the devices.
+
+    Raises:
+        BadInput: the value is not valid, or torch cannot count such devices.
     """
     if re.fullmatch(r"\d+", said):
         if int(said) < 1:

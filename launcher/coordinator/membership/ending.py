@@ -51,7 +51,7 @@ def trouble(observation: JobObserved, world: WorldObserved, now: float) -> Actio
 
 
 def intent(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """Return the action if the owner wants to stop the job."""
+    """Return the action if the owner wants to stop the job, else None."""
     if observation.desired is None or observation.desired.intent is Intent.RUN:
         return None
     fresh = not world.stepping and now - world.since < observation.rules.first_step_seconds
@@ -61,8 +61,8 @@ def intent(observation: JobObserved, world: WorldObserved, now: float) -> Action
 
 
 def leave(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """Return the action for members that announced that they leave: they stay until a safe point,
-    for a limited time.
+    """Return the action for members that announced that they leave; None if no member leaves. Such
+    members stay until a safe point, for a limited time.
     """
     since = notice(observation, world)
     if since is None:

@@ -106,7 +106,9 @@ def attendance(observation: JobObserved, here: int, wanted: str) -> str:
 
 
 def warming_until(observation: JobObserved) -> float:
-    """Return the time until which to wait for agents that are not ready; 0.0 if all are ready."""
+    """Return the time, on the coordinator's clock in seconds, until which to wait for agents that
+    are not ready; 0.0 if all agents are ready.
+    """
     slow = [a.since for a in observation.agents if not a.ready and a.leaving_since is None]
     return max(slow) + observation.rules.ready_seconds if slow else 0.0
 
@@ -127,7 +129,8 @@ def goal_of(observation: JobObserved, desired: DesiredWorld) -> tuple[int, bool]
 def with_roles(
     observation: JobObserved, desired: DesiredWorld, generation: int, members: Sequence[Member]
 ) -> tuple[Member, ...]:
-    """Give each member of a world for ``generation`` its role by rank. A member keeps its group.
+    """Return the members of a world for ``generation``, each with its role by rank. A member keeps
+    its group.
 
     If roles are fixed, a member keeps its role, too, and a member that trains gets rank 0.
     """

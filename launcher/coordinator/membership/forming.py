@@ -98,8 +98,8 @@ def alone(observation: JobObserved, action: Action) -> Action:
 
 
 def settled_at(observation: JobObserved) -> float:
-    """Return the time until which agents that come or go count as one change, because the nodes of
-    a rack fail one after another.
+    """Return the time, on the coordinator's clock in seconds, until which agents that come or go
+    count as one change. The nodes of a rack fail one after another.
     """
     return observation.stirred_at + observation.rules.debounce_seconds
 

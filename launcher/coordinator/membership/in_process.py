@@ -101,7 +101,7 @@ def heal(observation: JobObserved, world: WorldObserved, now: float, cause: Caus
 
 
 def settling(observation: JobObserved, world: WorldObserved, now: float) -> Action | None:
-    """Return the action while members change to the next world.
+    """Return the action while members change to the next world; None if they are not changing.
 
     Nothing else is decided meanwhile. If members do not arrive, the change is made by a restart.
     """

@@ -7,7 +7,9 @@ from launcher.values.observation import AgentObserved, JobObserved, WorldObserve
 
 
 def notice(observation: JobObserved, world: WorldObserved) -> float | None:
-    """Return the time of the first announcement among leaving members; None if no member leaves."""
+    """Return the time, on the coordinator's clock in seconds, at which the first of the leaving
+    members announced that it leaves; None if no member leaves.
+    """
     members = {member.replica for member in world.members}
     going = (agent.leaving_since for agent in observation.agents if agent.replica in members)
     return min((at for at in going if at is not None), default=None)

@@ -31,7 +31,7 @@ class Heartbeats:
         self._given = math.inf, 0, 0
 
     def answer(self, peer: Peer, beat: messages.Heartbeat) -> messages.Lease:
-        """Store the workers' progress, and answer with their lease."""
+        """Store the progress of an agent's workers, and return their new lease."""
         it, now = self._it, self._it.clock()
         monitor = it.monitor
         peer.confirmed_at = max(peer.confirmed_at, beat.heard)

@@ -48,7 +48,9 @@ class Journal:
                     self._say(f"{path.name} may be lost if the machine loses power: {full}")
 
     def open(self, last: WorldDocument | None) -> WorldDocument | None:
-        """Read the files of the last coordinator; return ``last`` if this machine has none."""
+        """Read the files of the last coordinator, and return its world document. If this machine
+        has no such document, return ``last``.
+        """
         self.ledger = self._place.find("ledger", WorldLedger) or WorldLedger()
         document = self._place.find("world", WorldDocument) or last
         if self.ledger.over is ReplicaExit.LEFT:  # suspended; whoever is here now was resumed

@@ -357,8 +357,8 @@ class CoordinatorState:
         )
 
     def follow(self, found: Diagnosis, monitor: WorldMonitor) -> Diagnosis:
-        """Store a failure, and carry out its consequence according to
-        ``values.diagnosis.policy``.
+        """Store a failure, and carry out the consequence that ``values.diagnosis.policy`` chooses.
+        Return the diagnosis with a sentence about this consequence.
         """
         ledger = self.journal.ledger
         failed = exits.failed(monitor.document.members, monitor.heard_exits)

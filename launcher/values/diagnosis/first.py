@@ -55,7 +55,7 @@ class Failed:
 
     @property
     def at(self) -> float:
-        """Time of the failure."""
+        """Time of the failure, in seconds of the coordinator's clock."""
         return self.heard_at - self.signs.lag_seconds
 
     @property

@@ -65,7 +65,9 @@ class RankObserved:
 
     @property
     def last_at(self) -> float | None:
-        """Time of the rank's last sign of life."""
+        """Time of the rank's last sign of life, in seconds of the coordinator's clock; None before
+        the first sign.
+        """
         known = [at for at in (self.step_at, self.life_at) if at is not None]
         return max(known, default=None)
 
@@ -209,8 +211,8 @@ def without(pace: WorldPace, unseen_seconds: float, now: float) -> WorldPace:
 def quiet(
     pace: WorldPace, ranks: Sequence[RankObserved], now: float, patience: Patience
 ) -> Quiet | None:
-    """Return the time for which the world has been quiet; None without ``patience`` or without
-    workers.
+    """Return the seconds for which the world has been quiet, with the limits that apply now. Return
+    None if there are no workers, or if ``patience`` turns the check off.
     """
     if patience.seconds <= 0 or not ranks:
         return None

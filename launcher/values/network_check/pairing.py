@@ -32,8 +32,9 @@ def first_round(replicas: Sequence[int]) -> tuple[Group, ...]:
 def next_round(
     rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: float
 ) -> tuple[Group, ...]:
-    """Pair each suspect with a node that passed; suspects without such a partner are alone. Empty
-    if no node is suspected, or another round would show nothing new.
+    """Return groups that pair each suspect with a node that passed; suspects without such a partner
+    are alone. The result is empty if no node is suspected, or if another round would show nothing
+    new.
     """
     everybody = replicas_of(rounds)
     if len(rounds) >= ROUNDS or len(everybody) == 1:

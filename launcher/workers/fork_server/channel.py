@@ -30,7 +30,9 @@ class Lacks:
 
     @classmethod
     def read(cls, said: Mapping[str, Any] | None) -> "Lacks | None":
-        """Read the names that the torch of a server or of a parked process lacks."""
+        """Read the names that the torch of a server or of a parked process lacks; None if it lacks
+        none.
+        """
         return None if said is None else cls(why=str(said["why"]), plain=bool(said["plain"]))
 
 
@@ -148,7 +150,7 @@ class Channel:
         return await self.make({"do": "fork", "spec": spec}, fds)
 
     async def make(self, order: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Let the server make a process, which gets copies of ``fds``.
+        """Let the server make a process, which gets copies of ``fds``; return its handle.
 
         Raises:
             Unavailable: the server refuses the order, or is gone.

@@ -26,7 +26,7 @@ class ParkedWorker:
         self._loop.add_reader(ours.fileno(), self._hear)
 
     def become(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Turn the process into the worker that ``spec`` describes.
+        """Turn the process into the worker that ``spec`` describes, and return the worker's handle.
 
         Raises:
             Unavailable: the process is gone.
@@ -85,7 +85,7 @@ class ParkedWorkers:
     async def open(self) -> Lacks | None:
         """Start the first parked processes, and wait until each has imported its modules.
 
-        Returns the names that their torch lacks.
+        Return the names that their torch lacks; None if it lacks none.
         """
         await self._fill()
         first = list(self._waiting)
@@ -93,7 +93,8 @@ class ParkedWorkers:
         return next((parked.lacks for parked in first if parked.lacks is not None), None)
 
     async def take(self, spec: Mapping[str, Any], fds: Sequence[int]) -> Child:
-        """Turn a parked process into a worker; if none is ready yet, wait for the first that is.
+        """Turn a parked process into a worker, and return the worker's handle. If no process is
+        ready yet, wait for the first one.
 
         Raises:
             Unavailable: there is no such process.

@@ -24,8 +24,8 @@ def start(
     settings: Mapping[str, str],
     gone: Callable[[], None],
 ) -> Channel:
-    """Start a server that has imported nothing yet; for a command that is not Python, start a bare
-    server.
+    """Start a server that has imported nothing yet, and return the channel to it. For a command
+    that is not Python, start a bare server.
 
     Raises:
         OSError: there is no such interpreter.

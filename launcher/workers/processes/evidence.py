@@ -89,7 +89,7 @@ def signs(
 
 
 def shm_bytes(root: Path = Path("/")) -> int | None:
-    """Return the size of ``/dev/shm`` in bytes."""
+    """Return the size of ``/dev/shm`` in bytes; None if there is no ``/dev/shm``."""
     try:
         found = os.statvfs(root / "dev/shm")
     except OSError:

@@ -82,8 +82,8 @@ def _text(said: object) -> str:
 
 
 def with_exit_code(content: bytes, code: int) -> bytes:
-    """Add the worker's exit code to an error file; a worker that a signal ended cannot do this
-    itself.
+    """Return the content of an error file with the worker's exit code added, which a worker that a
+    signal ended cannot add itself.
     """
     try:
         error: Any = json.loads(content)
@@ -120,7 +120,7 @@ def signal_name(code: int) -> str:
 
 
 def report(name: str, host: str, root: WorkerFailure, others: Sequence[WorkerFailure]) -> str:
-    """Format the root cause and the other failures as torchrun does."""
+    """Return a report of the root cause and the other failures, in torchrun's format."""
     blocks = [_block(index, host, failure) for index, failure in enumerate([root, *others])]
     width = min(60, max(len(line) for block in blocks for line in block.splitlines()))
     double, single = "=" * width, "-" * width

@@ -60,7 +60,8 @@ class Route:
 
 
 def run_directory(directory: str, run_id: str) -> Path:
-    """Create this run's own directory inside ``--log-dir``, which several runs may share.
+    """Create this run's own directory inside ``--log-dir``, which several runs may share; return
+    its path.
 
     Raises:
         BadInput: no directory can be made there.

@@ -152,7 +152,9 @@ def catches(pid: int, signum: int) -> bool:
 
 
 def probe_path() -> str | None:
-    """Return the path of the probe, found without importing its package."""
+    """Return the path of the probe; None if it is not installed. The probe's package is not
+    imported.
+    """
     spec = importlib.util.find_spec("collectors")
     places = (spec.submodule_search_locations if spec else None) or ()
     paths = [Path(place, "probe", "__init__.py") for place in places]

@@ -136,8 +136,8 @@ def lease_over(directory: str) -> bool:
 
 
 def lease_in(path: str) -> int:
-    """Return the lease in a control file; 0 if it has none, is incomplete, or its worker is
-    held.
+    """Return the lease in a control file, in CLOCK_MONOTONIC nanoseconds. Return 0 if the file has
+    no lease or is incomplete, or if its worker is held.
     """
     try:
         with open(path, "rb") as control:
@@ -203,7 +203,9 @@ def members(
 
 
 def error_file_of(pid: int) -> "bytes | None":
-    """Return the TORCHELASTIC_ERROR_FILE with which a process was started."""
+    """Return the TORCHELASTIC_ERROR_FILE with which a process was started; None if there was none,
+    or the process is gone.
+    """
     try:
         with open(f"/proc/{pid}/environ", "rb") as environ:
             content = environ.read()

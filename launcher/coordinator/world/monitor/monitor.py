@@ -259,7 +259,9 @@ class WorldMonitor:
 
     @property
     def first_step_at(self) -> float | None:
-        """Time of the first completed step."""
+        """Time of the first completed step, in seconds of the coordinator's clock; None before that
+        step.
+        """
         steps = [p.first_step_ns / 1e9 + o for p, o in self._progress.values() if p.first_step_ns]
         return min(steps, default=None)
 
