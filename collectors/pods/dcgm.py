@@ -27,7 +27,7 @@ _MIB = 1 << 20
 _NODE_LABELS = ("exported_node", "node", "Hostname", "kubernetes_node", "hostname")
 _REMEDY = (
     "set DCGM_EXPORTER_KUBERNETES=true on dcgm-exporter and mount the host's "
-    "/var/lib/kubelet/pod-resources into it; give pods their GPUs as limits"
+    "/var/lib/kubelet/pod-resources into it; declare GPUs in the limits of pods"
 )
 
 

@@ -41,7 +41,7 @@ def trained_by(optimizer: Any) -> list[Any]:
 
 def network_of(own: list[Any], networks: Iterable[Any], processes: int) -> Any:
     """Return the DistributedDataParallel module that has all these parameters and averages their
-    gradients over all workers; None if there is only one worker, and it uses no such module.
+    gradients over all workers; None if there is only one worker and the worker uses no such module.
 
     Raises:
         NotComparable: several workers do not average all gradients over all workers.

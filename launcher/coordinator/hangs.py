@@ -200,7 +200,7 @@ def finding(
     where = "" if rank is None else inspection.place(by_rank.get(rank))
     who = "no rank stands out" if member is None else f"rank {rank} on {member.node} stopped first"
     sentence = (
-        f"no worker has moved for {quiet.seconds:.0f} s in {quiet.phase}; "
+        f"no worker has made progress for {quiet.seconds:.0f} s in {quiet.phase}; "
         f"{who}{f', in {where}' if where else ''}"
     )
     evidence = [

@@ -5,7 +5,7 @@ it. If the script renames new checkpoints into place, a pin is a hard link next 
 which keeps the old content; otherwise it is a copy. If a checkpoint is still in memory, the hard
 link points to the file that will be on storage. Pins are named ``.brain-pin-<job>-<name>.pin``, so
 that no pattern for checkpoints matches them. The pin of a directory is one level higher if
-possible, because scripts take every name next to such a checkpoint for a step.
+possible, because scripts take every name next to such a checkpoint for the name of a step.
 """
 
 import errno

@@ -106,9 +106,9 @@ class Shards(Generic[T]):
     def step(self) -> None:
         """Report an optimizer step with all examples handed out so far.
 
-        If worlds change in process, this records the examples that a worker has trained, in case it
-        is killed; without the call, other workers train again on the examples of its shard that it
-        has already trained. The call sends a message to the agent on this machine.
+        If worlds change in process, the call records the examples that this worker has trained.
+        Without the call, if this worker is killed, other workers train again on examples of its
+        shard that it has already trained. The call sends a message to the agent on this machine.
         """
         if self._span is not None and self._asking is not None:
             self._stepped = self._at

@@ -24,7 +24,7 @@ _TORCH_DEFAULT_SEED = 67280421310721
 _WRITTEN_BELOW = 1 << 32
 #: Where numpy's own generator stands as long as nobody has drawn from it.
 _NUMPY_UNDRAWN = 623
-#: ``rich.style`` draws so many bits from ``random`` as it is imported.
+#: ``rich.style`` draws so many bits from ``random`` when it is imported.
 _RICH_BITS = 24
 #: What ``uuid`` remembers of what it made in this process, as a fresh process has it.
 _UUID_STATE = {
@@ -69,10 +69,10 @@ class Generators:
         objects = gc.get_objects()
         gc.freeze()  # so that the next look is at what is new; a fork freezes it anyway
         if used:
-            return "it seeds %s or draws numbers from that generator as it is imported" % used
+            return "it seeds %s or draws numbers from that generator when it is imported" % used
         unseeded = [each for each in self._others(objects) if _unseeded(each)]
         if not all([self._renewable(each, seeds) for each in unseeded]) or self._numbers_drawn():
-            return "it generates random numbers as it is imported"
+            return "it generates random numbers when it is imported"
         return None
 
     def renew(self) -> None:

@@ -4,8 +4,8 @@ torch 2.13 may hang forever if a gloo group is destroyed right after its last us
 destructor holds the interpreter's lock while it waits for the group's threads. Such a thread may
 need this lock to release a tensor. On a busy machine about one process in ten hangs at its end,
 under any launcher. So a destroyed group is kept until it has been unused for a long time, or its
-process ends; unclear cases are left to torch, and so are groups that met in a file. This module
-runs inside workers, uses only the standard library and supports CPython 3.8 and later.
+process ends; unclear cases are left to torch, and so are groups whose ranks met through a file.
+This module runs inside workers, uses only the standard library and supports CPython 3.8 and later.
 """
 
 import atexit

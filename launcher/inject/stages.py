@@ -48,10 +48,11 @@ class Stages:
         self.reads[at].update(map(os.fsdecode, content.reads))
 
     def up_to(self, library: str, after: int) -> int:
-        """Return the number of the first stage after the stage of ``library`` that needs a
-        comparison.
+        """Return the number of the first stage after the stage of ``library`` in which imports read
+        variables.
 
-        Only a stage in which imports read variables needs one. The result is at least ``after``.
+        Only such a stage needs a comparison. The result is at least ``after``; it is the number of
+        all stages if no such stage follows.
         """
         end = max(after, self.of.get(library, -1) + 1)
         while end < len(self.reads) and not self.reads[end]:

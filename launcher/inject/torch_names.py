@@ -33,7 +33,7 @@ else:
 
 _C10D, _OPTIMIZER = "torch.distributed.distributed_c10d", "torch.optim.optimizer"
 _DATA, _STATE_DICT = "torch.utils.data.dataloader", "torch.distributed.checkpoint.state_dict"
-_EARLY = "a worker that is started ahead waits as it imports torch"
+_EARLY = "a worker that is started ahead waits while it imports torch"
 _RANDOM = "forked workers would draw the same random numbers"
 _HANG = "a process group that is destroyed right after its last use may hang"
 _BLIND = "the probe sees no steps"

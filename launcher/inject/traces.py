@@ -111,18 +111,18 @@ class Traces:
         process = self._process_id()
         self.accept()
         if asked:
-            return "it reads %s as it is imported" % asked
+            return "it reads %s when it is imported" % asked
         if copied:
-            return "it stores a copy of the environment as it is imported"
+            return "it stores a copy of the environment when it is imported"
         if names:
-            return "it creates names of temporary files as it is imported"
+            return "it creates names of temporary files when it is imported"
         if drawn:
-            return "it generates random numbers as it is imported"
+            return "it generates random numbers when it is imported"
         for kind, now in self._known.items():
             if now - before[kind]:
-                return "it %s as it is imported (%s)" % (kind, sorted(now - before[kind])[0])
+                return "it %s when it is imported (%s)" % (kind, sorted(now - before[kind])[0])
         if process:
-            return "it stores the process id as it is imported (%s)" % process
+            return "it stores the process id when it is imported (%s)" % process
         return None
 
     def end(self) -> None:

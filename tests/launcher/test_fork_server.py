@@ -427,24 +427,25 @@ STEP = f"import time\ntime.sleep(0.1)\n{ANNOUNCES}time.sleep(600)\n"
         ("import threading\nthreading.Timer(99, print).start()",
          ["library is not imported ahead: it starts threads"]),
         ("import os\nrank = os.environ.get('RANK')",
-         ["library is not imported ahead: it reads RANK as it is imported"]),
+         ["library is not imported ahead: it reads RANK when it is imported"]),
         ("import os\nrank = os.getenvb(b'RANK')",
-         ["library is not imported ahead: it reads RANK as it is imported"]),
+         ["library is not imported ahead: it reads RANK when it is imported"]),
         ("import os\nsettings = dict(os.environb)",
-         ["library is not imported ahead: it stores a copy of the environment as it is imported"]),
+         ["library is not imported ahead: it stores a copy of the environment "
+          "when it is imported"]),
         ("import random\nrandom.seed(3)",
          ["library is not imported ahead: it seeds random or draws numbers "
-          "from that generator as it is imported"]),
+          "from that generator when it is imported"]),
         ("import torch\ntorch.manual_seed(3)",
          ["library is not imported ahead: it seeds torch or draws numbers "
-          "from that generator as it is imported"]),
+          "from that generator when it is imported"]),
         ("import numpy.random\nname = numpy.random.rand()",
          ["library is not imported ahead: it seeds numpy.random or draws numbers "
-          "from that generator as it is imported"]),
+          "from that generator when it is imported"]),
         ("import random\nname = random.Random().random()",
-         ["library is not imported ahead: it generates random numbers as it is imported"]),
+         ["library is not imported ahead: it generates random numbers when it is imported"]),
         *((drawing,
-           ["library is not imported ahead: it generates random numbers as it is imported"])
+           ["library is not imported ahead: it generates random numbers when it is imported"])
           for drawing in ("import uuid\nrun = uuid.uuid4()",
                           "import secrets\ntoken = secrets.token_hex()",
                           "from os import urandom\nkey = urandom(8)")),
@@ -454,15 +455,15 @@ STEP = f"import time\ntime.sleep(0.1)\n{ANNOUNCES}time.sleep(600)\n"
         ("import numpy\ngenerator, old = numpy.random.default_rng(), numpy.random.RandomState()",
          ["library"]),
         *((f"import numpy\nown = numpy.random.default_rng({seed})\n{drawn}",
-           ["library is not imported ahead: it generates random numbers as it is imported"])
+           ["library is not imported ahead: it generates random numbers when it is imported"])
           for seed, drawn in (("", "first = own.random()"), (3 << 64, ""),
                               ("seed := __import__('secrets').randbits(128)", ""))),
         ("import rich.style", ["library"]),
         ("import rich.style, random\nfirst = random.random()",
          ["library is not imported ahead: it seeds random or draws numbers "
-          "from that generator as it is imported"]),
+          "from that generator when it is imported"]),
         pytest.param("import torch\ngenerator = torch.Generator()\ngenerator.seed()",
-         ["library is not imported ahead: it generates random numbers as it is imported"],
+         ["library is not imported ahead: it generates random numbers when it is imported"],
          marks=pytest.mark.slow),
         ("import numpy, random\nown = [numpy.random.default_rng(3), random.Random(3)]",
          ["library"]),
@@ -472,13 +473,15 @@ STEP = f"import time\ntime.sleep(0.1)\n{ANNOUNCES}time.sleep(600)\n"
         pytest.param("import joblib\nnames = joblib._multiprocessing_helpers._rand", ["library"],
                      marks=pytest.mark.skipif(find_spec("joblib") is None, reason="no joblib")),
         ("import tempfile\nown = tempfile.mkdtemp()",
-         ["library is not imported ahead: it creates names of temporary files as it is imported"]),
+         ["library is not imported ahead: it creates names of temporary files "
+          "when it is imported"]),
         ("import os\nsettings = {k.lower(): v for k, v in os.environ.items()}",
-         ["library is not imported ahead: it stores a copy of the environment as it is imported"]),
+         ["library is not imported ahead: it stores a copy of the environment "
+          "when it is imported"]),
         ("import os\nown = {k: v for k, v in os.environ.items() if k.startswith('OWN_')}\n"
          "environment = len(os.environ.copy())", ["library"]),
         ("import os\nme, pid = 1, os.getpid()",
-         ["library is not imported ahead: it stores the process id as it is imported "
+         ["library is not imported ahead: it stores the process id when it is imported "
           "(library.pid)"]),
         ("import sys\nif 'mine' not in sys.modules: raise ImportError", []),
     ],
@@ -587,21 +590,22 @@ def test_a_library_that_would_find_a_module_of_the_scripts_own_is_not_imported_a
 @pytest.mark.parametrize(
     ("library", "why"),
     [
-        ("import os, sys\nfile = open(sys.argv[0])", "it keeps a descriptor as it is imported"),
-        ("import socket\nown = socket.socketpair()", "it keeps a descriptor as it is imported"),
+        ("import os, sys\nfile = open(sys.argv[0])", "it keeps a descriptor when it is imported"),
+        ("import socket\nown = socket.socketpair()", "it keeps a descriptor when it is imported"),
         ("import mmap\nown = mmap.mmap(-1, 4096)",
-         "it shares memory with other processes as it is imported"),
+         "it shares memory with other processes when it is imported"),
         ("import multiprocessing\nlock = multiprocessing.Lock()",
-         "it shares memory with other processes as it is imported"),
+         "it shares memory with other processes when it is imported"),
         ("import subprocess\nchild = subprocess.Popen(['sleep', '60'])",
-         "it starts a process as it is imported"),
-        ("import os\nos.chdir('/')", "it goes to another directory as it is imported"),
+         "it starts a process when it is imported"),
+        ("import os\nos.chdir('/')", "it goes to another directory when it is imported"),
         ("import io, sys\nsys.stdout = io.StringIO()",
-         "it replaces a standard stream as it is imported"),
-        ("import logging\nlogging.info('here')", "it sets up logging as it is imported"),
+         "it replaces a standard stream when it is imported"),
+        ("import logging\nlogging.info('here')", "it sets up logging when it is imported"),
         ("import signal\nsignal.signal(signal.SIGUSR2, lambda *_: None)",
-         "it handles signals as it is imported"),
-        ("import sys\nsys.setrecursionlimit(5000)", "it changes the interpreter as it is imported"),
+         "it handles signals when it is imported"),
+        ("import sys\nsys.setrecursionlimit(5000)",
+         "it changes the interpreter when it is imported"),
     ],
 )  # fmt: skip
 def test_a_library_that_would_share_something_between_ranks_is_not_imported_ahead(
@@ -703,7 +707,7 @@ def test_nobody_waits_for_more_than_one_library_that_is_unsafe_by_now(tmp_path: 
             return said, (await fork_server.ready()).modules
 
     said, modules = asyncio.run(asyncio.wait_for(story(), _PATIENCE_SECONDS))
-    assert said == ["library_b is not imported ahead: it reads RANK as it is imported"]
+    assert said == ["library_b is not imported ahead: it reads RANK when it is imported"]
     assert [name for name in modules if name.startswith("library")] == ["library_a"]
 
 
@@ -718,7 +722,7 @@ def test_a_library_proves_itself_anew_in_another_version(tmp_path: Path) -> None
     assert asyncio.run(asyncio.wait_for(told, _PATIENCE_SECONDS)) == ["library"]
 
 
-#: A library that looks at its process as it is imported, and says so.
+#: A library that looks at its process when it is imported, and says so.
 LOOKS_AROUND = """
 import os, sys, warnings
 main = sys.modules['__main__']

@@ -121,7 +121,7 @@ def test_after_a_pause_of_everything_the_same_workers_go_on(
 def test_a_pause_longer_than_a_hang_is_none(tmp_path: Path) -> None:
     with job(tmp_path, 1, more=("--hang-seconds=4", "--on-hang=restart")) as (it, them):
         they_go_on(it, them, 3 * PAUSE)
-        assert "no worker has moved" not in it.agent(them[0]).text()
+        assert "no worker has made progress" not in it.agent(them[0]).text()
 
 
 def test_a_pause_of_the_agent_alone_is_not_noticed_by_its_workers(tmp_path: Path) -> None:

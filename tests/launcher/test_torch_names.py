@@ -52,7 +52,7 @@ dist.barrier()
 os._exit(0)  # torch 2.13 now and then aborts as it takes a group apart
 """
 
-EARLY = "a worker that is started ahead waits as it imports torch"
+EARLY = "a worker that is started ahead waits while it imports torch"
 
 
 def without(directory: Path, *names: tuple[str, str]) -> Path:

@@ -59,12 +59,12 @@ def test_only_the_newest_finding_keeps_its_texts() -> None:
 
 def test_a_world_that_stands_still_is_told_without_a_change_of_state() -> None:
     here = Laptop(scaling_by(0.9), cpus=4).start()
-    why = replace(FOUND, kind=FailureKind.HANG, sentence="no worker has moved for 300 s")
+    why = replace(FOUND, kind=FailureKind.HANG, sentence="no worker has made progress for 300 s")
 
     job = here.report(WorldEvent.HUNG, detail=why.sentence, diagnosis=why)
     again = here.report(WorldEvent.HUNG, detail=why.sentence, diagnosis=why)
 
-    assert (job.state, job.reason) == (JobState.RUNNING, "no worker has moved for 300 s")
+    assert (job.state, job.reason) == (JobState.RUNNING, "no worker has made progress for 300 s")
     assert again.version == job.version
 
 

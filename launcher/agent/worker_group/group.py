@@ -130,8 +130,8 @@ class WorkerGroup:
         self._orders.put_nowait(order)
 
     def park(self, epoch: int, mode: ParkRequest) -> None:
-        """Ask the workers to park (to pause after a save or before a step) or to continue; to park
-        them after a save, also send the job's checkpoint signal, if it has one.
+        """Ask the workers to park (to pause after a save or before a step) or to continue. If they
+        are to park after a save and the job has a checkpoint signal, also send this signal.
         """
         workers = self._workers
         if workers is None or self._stopping or epoch != self.epoch:

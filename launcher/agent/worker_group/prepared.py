@@ -65,7 +65,7 @@ class PreparedWorkers:
         return waiting
 
     async def discard(self, epoch: int = 0) -> None:
-        """End the workers if they were started for the world of ``epoch``, or if it is 0."""
+        """End the workers if they were started for the world of ``epoch``, or if ``epoch`` is 0."""
         if self.workers is not None and epoch in (0, self.workers.world.epoch):
             waiting, self.workers = self.workers, None
             await waiting.stop(0)

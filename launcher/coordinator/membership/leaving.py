@@ -17,7 +17,7 @@ def notice(observation: JobObserved, world: WorldObserved) -> float | None:
 
 def release(observation: JobObserved, *, leaving_only: bool) -> Release | None:
     """Return the action that releases agents outside a running world if they announced that they
-    leave, or are no longer desired; None if there are none.
+    leave, or are no longer desired; None if there are no such agents.
     """
     desired, world = observation.desired, observation.world
     running = world is not None and world.phase is WorldPhase.RUNNING

@@ -85,13 +85,14 @@ def quorum_at(
 
 
 def may_renew(heard: Iterable[float], lapsed_at: float, *, lost: bool, holds: bool) -> bool:
-    """True if leases that expired while this machine was paused may be renewed, in a world for
-    which only its own agents can form a successor.
+    """True if leases that expired while this machine was paused may be renewed.
 
-    This needs proof that no successor has begun. The coordinator still ``holds`` the leadership.
-    Every agent that followed it still follows it on the same connection (no agent was ``lost``),
-    and has ``heard`` it since the leases expired. A successor would have needed some of these
-    agents, and they would have left.
+    The function applies only to a world whose successor would have to consist of the world's own
+    agents. A renewal needs proof that no successor has begun: the coordinator still ``holds`` the
+    leadership, and every agent that followed the coordinator is still connected (no agent was
+    ``lost``) and has ``heard`` the coordinator since the leases expired at ``lapsed_at``. A
+    successor would have needed some of these agents, and they would have left. Times are seconds of
+    the coordinator's clock.
 
     >>> may_renew([12.0, 13.0], 11.0, lost=False, holds=True)
     True

@@ -40,7 +40,8 @@ def unit_of(tensor: int, pipeline: int, processes: int) -> int:
 def groups(
     members: Sequence[Member], tensor: int = 1, pipeline: int = 1
 ) -> tuple[ParallelGroup, ...]:
-    """Return every group of more than one rank, with its edges; O(ranks).
+    """Return every group of more than one rank, with its edges: the pairs of ranks that exchange
+    data. The cost is linear in the number of ranks.
 
     Raises:
         BadInput: the world is not made of whole copies of the network.

@@ -21,8 +21,8 @@ def keep(
     The switch with the fewest of these agents comes first; of equal switches, the one with the
     fewest members. Then whole units of the emptiest switches are left out. On one switch, agents
     whose unit of the last world is broken are left out first, then the unit with the highest
-    replica id; without a last world, the last of ``free``. An agent that requested a rank is left
-    out last.
+    replica id. If there was no last world, the last agents of ``free`` are left out first. An agent
+    that requested a rank is left out last.
     """
     spare = len(free) - size
     if spare <= 0:
