@@ -217,7 +217,7 @@ class _Memory:
             if (directory / f"{name}.nobody").exists() or time.monotonic() > until:
                 raise Unavailable(
                     f"no agent of the job has {name} of step {directory.name}; "
-                    "load an older step from storage"
+                    "load an earlier step from storage"
                 )
             time.sleep(_LOOK_SECONDS)
 

@@ -377,7 +377,9 @@ class AgentMembership:
         self._following.send(messages.Leave())
 
     def handles(self, signum: signal.Signals) -> bool:
-        """True if a worker handles the signal, or has ended, perhaps because of it."""
+        """True if a worker handles the signal. Also True if a worker has ended, because the signal
+        may have ended it.
+        """
         return self._worker_group.handles(signum)
 
     @property

@@ -131,7 +131,7 @@ OURS = (
     ),
     _value(
         "--straggler-ratio",
-        "A node is slow if its step takes this many times as long as the others' steps.",
+        "A node is slow if its step takes this many times as long as other nodes' steps.",
         environment=None,
         type="float",
         default="1.15",

@@ -27,7 +27,7 @@ def command(
     plain torchrun runs, and names the flags that were left out because torchrun lacks them.
 
     Raises:
-        BadInput: there is no torchrun beside ``interpreter``.
+        BadInput: ``interpreter`` has no torch.
     """
     if description.installed_torch(interpreter) is None:
         raise BadInput(

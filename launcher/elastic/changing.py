@@ -1,9 +1,9 @@
 """Decides a worker's part in a change of the world, as pure functions.
 
-Every message names the epoch of the coming world; messages about an older world are ignored. In a
-planned change all members change at the same step. A member agrees to a step only if it has not
-reached that step yet, and then waits there until it knows if the other members agreed, too. So
-between changes, steps exchange no messages.
+Every message names the epoch of the coming world; messages about a world with a lower epoch are
+ignored. In a planned change all members change at the same step. A member agrees to a step only if
+it has not reached that step yet, and then waits there until it knows if the other members agreed,
+too. So between changes, steps exchange no messages.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class Coming:
         return self.plan is not None and self.plan.epoch == epoch
 
     def planned(self, plan: Plan, world: int) -> Coming:
-        """Return the state with another plan; a plan older than the known one changes nothing."""
+        """Return the state with another plan; a plan with a lower epoch than the known plan changes
+        nothing.
+        """
         newest = world if self.plan is None else max(world, self.plan.epoch)
         return self if plan.epoch <= newest else Coming(plan=plan, built=plan.parting)
 

@@ -324,7 +324,9 @@ def _ends(told: bytes) -> list[Address]:
 
 
 class RetiredGroups:
-    """Old groups, kept until their threads are idle, because torch 2.13 may hang otherwise."""
+    """Groups of earlier worlds, kept until their threads are idle: torch 2.13 may hang if such a
+    group is destroyed before.
+    """
 
     def __init__(self) -> None:
         self._kept: list[tuple[float, Any]] = []

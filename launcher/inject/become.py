@@ -107,7 +107,7 @@ class Ending:
     """The end of a failed worker: it frees the script's objects, but not the imported libraries.
 
     An interpreter needs half a second or more to shut torch down before other processes see its
-    exit, and the whole world waits for that. A worker that succeeds ends as usual.
+    exit, and the whole world waits for this exit. A worker that succeeds ends as usual.
     """
 
     def __init__(self) -> None:

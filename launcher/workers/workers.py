@@ -277,9 +277,9 @@ class Workers:
     ) -> tuple[WorkerExit, ...]:
         """End all workers and all their processes; return the complete ``exits``.
 
-        A worker that handles ``signum`` gets the signal and has ``grace_seconds``; the others are
-        ended immediately. On return their output is complete and their control files are removed. A
-        second call changes nothing.
+        A worker that handles ``signum`` gets the signal and has ``grace_seconds``; all other
+        workers are ended immediately. On return their output is complete and their control files
+        are removed. A second call changes nothing.
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(grace_seconds, signum))

@@ -90,8 +90,8 @@ class WorkerGroup:
                 await self._fork_server.ready()
         except TimeoutError:
             self._say(
-                f"importing modules in advance took longer than {_WARM_SECONDS:.0f} s; worlds no "
-                "longer wait for it"
+                f"importing modules in advance took longer than {_WARM_SECONDS:.0f} s; new "
+                "worlds no longer wait for these imports"
             )
         self.ready = True
         self._tell(messages.Ready())
@@ -141,7 +141,9 @@ class WorkerGroup:
             workers.ask_to_save(signal.Signals[name])
 
     def handles(self, signum: signal.Signals) -> bool:
-        """True if a worker handles the signal, or has ended, perhaps because of it."""
+        """True if a worker handles the signal. Also True if a worker has ended, because the signal
+        may have ended it.
+        """
         workers = self._workers
         return workers is not None and bool(workers.exits or workers.catching(signum))
 

@@ -100,7 +100,7 @@ def nodes_asked(shape: Shape, nnodes: str, unit: int, processes: int, alone: boo
         raise BadInput(
             f"--world={shape.processes}: this machine alone starts {processes} processes; give "
             f"--nproc-per-node={shape.processes}, or --rdzv-backend=c10d with the "
-            "--rdzv-endpoint where others join",
+            "--rdzv-endpoint where other agents join",
             field="world",
         )
     return 1

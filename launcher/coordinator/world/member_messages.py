@@ -9,7 +9,9 @@ from launcher.values.observation import WorldPhase
 
 
 def compare(it: CoordinatorState, peer: Peer) -> None:
-    """Find out whether the workers that an agent runs belong to the present world; end others."""
+    """Find out if the workers that an agent runs belong to the present world; end the workers that
+    do not.
+    """
     hello, monitor = peer.hello, it.monitor
     if monitor is not None and hello.epoch == monitor.document.epoch:
         monitor.started(hello.replica)

@@ -82,7 +82,9 @@ class GoneNode:
 
 
 def first(failed: Sequence[Failed]) -> tuple[Failed, FailureCause] | None:
-    """Return the failure that caused the others, with its cause; None if nothing failed."""
+    """Return the failure that caused the other failures, with its own cause; None if nothing
+    failed.
+    """
     found = [(each, cause(each.code, each.message, each.signs)) for each in failed if each.code]
     unasked = [each for each, _ in found if not each.stopped]
     asked_at = min((each.heard_at for each in unasked), default=None)

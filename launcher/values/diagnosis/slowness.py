@@ -1,5 +1,5 @@
-"""Finds nodes that delay the others from their ranks' step times, and decides if leaving one out
-pays. Pure.
+"""Uses the step times of ranks to find nodes that delay the other nodes, and decides if leaving out
+a slow node pays. Pure.
 
 In a synchronous job all ranks have the same step time, so the step time does not show which rank is
 slow. A rank's *own* time shows it: the step time minus the wait for the other ranks' gradients. The
@@ -37,7 +37,7 @@ class RankTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowSuspect:
-    """A replica that delays the others."""
+    """A replica that delays the other replicas."""
 
     replica: int
     node: NodeName

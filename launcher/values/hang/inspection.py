@@ -90,7 +90,7 @@ def waits_for_peers(frames: Sequence[str]) -> bool:
 
 
 def culprits(looks: Sequence[StackLook], suspects: Sequence[int]) -> tuple[int, ...]:
-    """Return the ranks for which the others wait.
+    """Return the ranks for which the other ranks wait.
 
     If some ranks are inside a collective, these are the ranks outside the collective; else
     ``suspects``; else the ranks whose stacks differ from most other stacks.

@@ -30,9 +30,9 @@ class Verdicts:
 def verdicts(rounds: Sequence[CheckRound], usual: Mapping[str, Usual], ratio: float) -> Verdicts:
     """Return the nodes that failed and the nodes that are slow.
 
-    A node is slow if it takes ``ratio`` times as long as others of its kind, or as nodes of its
-    kind usually take in this cluster. The usual times show slow nodes even if most of the present
-    nodes are slow.
+    A node is slow if it takes ``ratio`` times as long as other nodes of its kind, or as nodes of
+    its kind usually take in this cluster. The usual times show slow nodes even if most of the
+    present nodes are slow.
     """
     tries = tries_of(rounds)
     failed = {replica: why for replica, tried in tries.items() if (why := _failure(tried))}

@@ -61,8 +61,8 @@ def inode(path: str) -> int | None:
 
 
 def link_durable(path: str, name: str) -> int | None:
-    """Make ``name`` a hard link to the file on storage that will replace ``path``. Return its
-    inode, or None if ``path`` is not a link into memory (any more).
+    """Make ``name`` a hard link to the file on storage that will replace ``path``. Return the inode
+    of that file; None if ``path`` is not, or no longer, a link into memory.
 
     Raises:
         OSError: the link cannot be made.

@@ -339,10 +339,11 @@ class ForkServer:
 
 
 def began_at(then: float, ticks_then: float, now: float, ticks_now: float) -> float:
-    """Return when the agent began: ``then``, or the present time less the elapsed ticks if earlier.
+    """Return the time at which the agent began: ``then``, or ``now`` minus the elapsed ticks if
+    that is earlier.
 
-    If the clock was set back since, files that are newer than the agent may have times before
-    ``then``.
+    If the clock was set back meanwhile, files that are newer than the agent may have times before
+    ``then``. All arguments are seconds: Unix time, and ticks of a clock that is never set.
 
     >>> began_at(1000.0, 5.0, 940.0, 45.0)
     900.0

@@ -95,7 +95,7 @@ class WorldSaves:
         return {path: self._saved.get(path, (0, False))[1] for path in fresh}
 
     def reached(self, *, stepping: bool) -> bool:
-        """True if each worker that saves has parked, or ended as asked.
+        """True if each worker that saves has parked, or has ended because it was asked to.
 
         If the script's steps cannot be seen, a save is enough.
         """
