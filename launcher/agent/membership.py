@@ -377,9 +377,7 @@ class AgentMembership:
         self._following.send(messages.Leave())
 
     def handles(self, signum: signal.Signals) -> bool:
-        """True if a worker handles the signal. Also True if a worker has ended, because the signal
-        may have ended it.
-        """
+        """True if a worker handles the signal, or has ended (the signal may be the cause)."""
         return self._worker_group.handles(signum)
 
     @property

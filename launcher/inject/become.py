@@ -1,5 +1,5 @@
-"""Turns a fork of the fork server into a worker like one in a fresh interpreter. CPython 3.8 and
-later.
+"""Turns a fork of the fork server into a worker like one in a fresh interpreter. The module
+supports CPython 3.8 and later.
 
 ``Worker(…)`` gives the process the command line, streams and environment of a worker. ``run()``
 runs the script in the real ``__main__`` and then returns, so that the interpreter ends as usual.
@@ -115,8 +115,8 @@ class Ending:
         self.libraries: "frozenset[str]" = frozenset()
 
     def begin(self) -> None:
-        """Store that the script starts: the modules that it imports from now on are freed with
-        it.
+        """Store that the script starts. Modules that the script imports from now on are freed
+        together with the script's objects.
         """
         self.libraries = frozenset(sys.modules)
 

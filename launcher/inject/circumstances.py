@@ -1,7 +1,8 @@
 """Records facts about the exception that left a script, in addition to its text.
 
 torch reports a full disk as an unexpected position, and a limit of the process as a lack of memory.
-Only this process can find the cause, and only at this moment. CPython 3.8 and later.
+Only this process can find the cause, and only at this moment. The module supports CPython 3.8 and
+later.
 """
 
 import errno

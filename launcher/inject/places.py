@@ -59,7 +59,7 @@ def try_directory(directory: str, target: str) -> None:
     """Test that links, hard links and exchanges work in a directory, and remove the test files.
 
     Raises:
-        OSError: one of them does not work.
+        OSError: one of these operations does not work.
     """
     base = os.path.join(directory, ".brain-try-%d-%s" % (os.getpid(), os.urandom(4).hex()))
     names = [base + end for end in ("-file", "-link", "-hard")]

@@ -1,7 +1,7 @@
 """The loop of a fork server, which imports modules and forks workers on request.
 
 The fork server reaps an ended worker only once the agent knows that the worker has ended.
-docs/reference/protocols.md describes its messages. CPython 3.8 and later.
+docs/reference/protocols.md describes its messages. This module supports CPython 3.8 and later.
 
 The process never has a second thread, because a fork copies only the calling thread, but the locks
 of all threads.

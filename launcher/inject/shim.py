@@ -35,7 +35,7 @@ _shim: Shim | None = None
 
 
 def start(config: dict[str, Any]) -> None:
-    """Start, if ``config`` (the parsed BRAIN_WORKER) has ``memory``. This never raises an
+    """Start the shim if ``config`` (the parsed BRAIN_WORKER) has ``memory``; never raise an
     exception.
     """
     global _shim

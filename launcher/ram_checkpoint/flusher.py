@@ -1,4 +1,4 @@
-"""A program that writes workers' saves from memory to storage. Standard library only.
+"""A program that writes workers' saves from memory to storage. It uses only the standard library.
 
 python -m launcher.ram_checkpoint.flusher <directory>
     makes files in the agent's shared memory durable. At each change it prints a line of JSON with

@@ -169,8 +169,8 @@ class Slot:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def retire(self) -> None:
-        """Keep a durable save in memory for readers, and remove the previous save with its name
-        pattern.
+        """Keep a durable save in memory for readers, and remove from memory the previous save that
+        has the same name pattern.
         """
         self._tidy()
         above, name = os.path.split(self.path)

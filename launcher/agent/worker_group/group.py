@@ -141,9 +141,7 @@ class WorkerGroup:
             workers.ask_to_save(signal.Signals[name])
 
     def handles(self, signum: signal.Signals) -> bool:
-        """True if a worker handles the signal. Also True if a worker has ended, because the signal
-        may have ended it.
-        """
+        """True if a worker handles the signal, or has ended (the signal may be the cause)."""
         workers = self._workers
         return workers is not None and bool(workers.exits or workers.catching(signum))
 
