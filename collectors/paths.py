@@ -12,7 +12,7 @@ from brain.types.places import local_socket, probe_socket
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The state directory of one machine; absolute."""
+    """The state directory of one machine (``$BRAIN_HOME``), as an absolute path."""
 
     root: Path
 

@@ -94,7 +94,9 @@ class ClusterJobs:
 
     @cached_property
     def named(self) -> Mapping[tuple[str, str], list[ClusterJob]]:
-        """Return jobs by namespace and name; several jobs may have had the same name in turn."""
+        """Return jobs by namespace and name; one name may have belonged to several jobs, one after
+        another.
+        """
         return _grouped(self.all, lambda job: (job.namespace, job.name))
 
 

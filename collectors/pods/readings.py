@@ -106,7 +106,7 @@ class Samples:
         self._last: dict[Place, _Last] = {}
 
     def of(self, found: Iterable[JobReading]) -> list[HostSample]:
-        """Return the samples of one round of readings."""
+        """Return the samples that one round of readings gives."""
         made = []
         kept: dict[Place, _Last] = {}
         for reading in found:

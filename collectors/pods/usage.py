@@ -120,7 +120,9 @@ def _counter(value: object) -> int | None:
 
 
 def rate(before: int | None, after: int | None, span: timedelta) -> float:
-    """Return the bytes per second between two counters; 0 if one is missing or was reset."""
+    """Return the bytes per second between two readings of a counter; 0 if a reading is missing or
+    the counter was reset.
+    """
     seconds = span.total_seconds()
     if before is None or after is None or after < before or seconds <= 0:
         return 0.0

@@ -25,7 +25,9 @@ class Odd(NotComparable):
 
 
 def trained_by(optimizer: Any) -> list[Any]:
-    """Return the parameters that an optimizer trains; raise if a worker has only parts of them."""
+    """Return the parameters that an optimizer trains; raise ``NotComparable`` if a worker has only
+    parts of these parameters.
+    """
     own = [each for group in optimizer.param_groups for each in group["params"]]
     own = [each for each in own if each.requires_grad]
     for each in own:

@@ -65,5 +65,5 @@ class Departure:
 
 
 def gone(why: str) -> ReplicaEnd:
-    """Return the end of a replica whose agent left its job."""
+    """Return the end of a replica whose agent left its job, with ``why`` as the reason."""
     return ReplicaEnd(exit=ReplicaExit.LEFT, exit_code=0, detail=why)

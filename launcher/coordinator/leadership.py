@@ -203,11 +203,11 @@ class SoleLeadership:
         return ()
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """Return True."""
+        """Return True, because there is no other agent."""
         return True
 
     def holds(self) -> bool:
-        """Return True."""
+        """Return True, because there is no other agent."""
         return True
 
     async def gone(
@@ -216,7 +216,7 @@ class SoleLeadership:
         return frozenset()
 
     def near(self, address: str) -> bool:
-        """Return True."""
+        """Return True, because there is no other agent."""
         return True
 
     def settle(self) -> None:
@@ -244,8 +244,8 @@ class EndpointLeadership:
         self._refused_since: dict[str, float] = {}
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return the endpoint before the first world; later the last world's coordinator, and then
-        the members with lower ranks than this agent.
+        """Return the addresses to try, in order. Before the first world this is the endpoint; later
+        it is the last world's coordinator, and then the members with lower ranks than this agent.
         """
         if last is None:
             return () if self._bound else (self._endpoint,)
@@ -254,8 +254,8 @@ class EndpointLeadership:
         return [a for a in dict.fromkeys([last.coordinator, *before]) if a != self._mine]
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return the next few members of the last world after this agent in the order of ranks, and
-        the endpoint.
+        """Return the endpoint, and those few members of the last world whose ranks come next after
+        this agent's rank.
         """
         if last is None:
             return ()

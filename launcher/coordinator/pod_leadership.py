@@ -21,23 +21,23 @@ class PodLeadership(EndpointLeadership):
         self._file = Path(file)
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return the endpoint before the first world; later the last world's coordinator, and then
-        the members with lower ranks than this agent.
+        """Return the addresses to try, in order. Before the first world this is the endpoint; later
+        it is the last world's coordinator, and then the members with lower ranks than this agent.
         """
         self._look()
         found = super().candidates(last)
         return [each for each in found if each]
 
     def others(self, last: WorldDocument | None) -> Sequence[str]:
-        """Return the next few members of the last world after this agent in the order of ranks, and
-        the endpoint.
+        """Return the endpoint, and those few members of the last world whose ranks come next after
+        this agent's rank.
         """
         self._look()
         return [each for each in super().others(last) if each]
 
     def claim(self, address: str, epoch: int, *, hung: bool) -> bool:
-        """Let the oldest agent lead first; later, the agents claim the leadership in the order of
-        rank.
+        """Return True if this agent may lead: before the first world only the oldest agent, later
+        any agent whose turn it is in the order of rank.
         """
         self._look()
         return super().claim(address, epoch, hung=hung)

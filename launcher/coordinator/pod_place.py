@@ -9,7 +9,7 @@ from brain.errors import BadInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPlace:
-    """The scaler's data about the pod, which appear in the pod's file."""
+    """The data about a pod that its scaler writes into a file of the pod."""
 
     #: host:port of the job's oldest live agent; empty if none has an address yet.
     endpoint: str = ""
@@ -20,7 +20,9 @@ class PodPlace:
 
 
 def read_place(file: Path) -> PodPlace:
-    """Read the scaler's present data; empty if there is no readable file."""
+    """Read the scaler's present data from the file; all fields are empty if the file cannot be
+    read.
+    """
     try:
         text = file.read_bytes()
     except OSError:

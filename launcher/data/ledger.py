@@ -310,10 +310,10 @@ class ShardLedger:
 
 @contextmanager
 def whole(name: str) -> Iterator[None]:
-    """Check that a state has all its fields, each with the right type.
+    """Return a context in which code that reads a damaged state raises ``BadInput``.
 
     Raises:
-        BadInput: a field is missing or has another type.
+        BadInput: a field of the state is missing or has another type.
     """
     try:
         yield

@@ -50,7 +50,9 @@ class ShardRelay:
         self._books = messages.Shared(version=0, books=b"{}")
 
     def asks(self, holder: str, number: int, body: Mapping[str, Any]) -> messages.Asked:
-        """Return a worker's request as a message, and store it until it is answered."""
+        """Return a worker's request as a message, and store the request until the coordinator has
+        answered.
+        """
         worker = self._workers.setdefault(holder, _Worker())
         worker.asked[number] = body
         return _asked(holder, number, body)

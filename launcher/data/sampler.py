@@ -135,7 +135,9 @@ class Sampler:
                     )
 
     def step(self) -> None:
-        """Count one trained global batch; every rank must call this after each optimizer step."""
+        """Count one trained global batch; every rank must call this method after each optimizer
+        step.
+        """
         self.consumed = min(self.consumed + self._global_batch, self._end)
         self._roll()
 

@@ -90,7 +90,9 @@ class Coming:
         return replace(self, at=step) if self.about(epoch) else self
 
     def decided(self, epoch: int) -> Coming:
-        """Return the state in which all workers have agreed to change, which cannot be undone."""
+        """Return the state after all workers have agreed to change; this agreement cannot be
+        undone.
+        """
         return replace(self, committed=True) if self.about(epoch) else self
 
     def dropped(self, epoch: int) -> Coming:

@@ -324,8 +324,8 @@ def _ends(told: bytes) -> list[Address]:
 
 
 class RetiredGroups:
-    """Groups of earlier worlds, kept until their threads are idle: torch 2.13 may hang if such a
-    group is destroyed before.
+    """Groups of earlier worlds, kept until their threads are idle: torch 2.13 may hang if a group
+    is destroyed while its threads are busy.
     """
 
     def __init__(self) -> None:

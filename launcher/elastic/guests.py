@@ -76,7 +76,7 @@ def _probe() -> Any:
 
 
 def counted() -> int:
-    """Return the optimizer steps that the probe counted in this process."""
+    """Return the number of optimizer steps that the probe counted in this process."""
     probe = _probe()
     return 0 if probe is None else int(probe.steps)
 

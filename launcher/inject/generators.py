@@ -37,8 +37,8 @@ _UUID_STATE = {
 
 
 class Generators:
-    """The generators that were made before the fork; create this object before any library is
-    imported.
+    """The random generators that were made before the fork; create this object before any library
+    is imported.
     """
 
     def __init__(self) -> None:

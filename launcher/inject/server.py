@@ -78,7 +78,7 @@ ranks = load("ranks")
 
 
 class Server:
-    """One fork server's imports and workers, finished and outstanding."""
+    """One fork server, with its imports and workers, both finished and outstanding."""
 
     def __init__(self, connection: socket.socket, place: "Any", become: "ModuleType") -> None:
         self.connection, self.place, self.become = connection, place, become

@@ -125,7 +125,7 @@ def _as_agent(told: PodIntent, home: Path, files: Path) -> int:
 def intent(
     told: PodIntent, place: PodPlace, environment: Mapping[str, str], home: Path, files: Path
 ) -> ReplicaIntent:
-    """Build the agent's intent, with the pod's own address and node."""
+    """Build the agent's intent, with the address and node that only the pod knows."""
     return ReplicaIntent(
         job=told.job,
         name=told.name,

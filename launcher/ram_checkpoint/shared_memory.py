@@ -255,14 +255,14 @@ def plain(job: str) -> str:
 
 
 def orphans() -> list[Path]:
-    """Return the directories of this user whose agent and flusher have ended."""
+    """Return this user's directories of shared memory whose agent and flusher have ended."""
     found = filter(mine, SHARED.glob(f"brain-{os.getuid()}-*"))
     return [path for path in found if (path / "lock").exists() and not flusher.held(str(path))]
 
 
 def adopt(root: Path) -> None:
-    """Start a flusher that writes accepted saves to storage and removes the directory, unless one
-    runs.
+    """Start a flusher that writes accepted saves to storage and removes the directory, unless a
+    flusher already runs.
     """
     try:
         lock = os.open(root / "lock", os.O_RDWR | os.O_CLOEXEC)

@@ -103,7 +103,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Heal:
-    """Let the remaining workers change immediately to a world without the lost ones."""
+    """Let the remaining workers change immediately to a world without the lost workers."""
 
     form: FormWorld
 

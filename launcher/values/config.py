@@ -60,7 +60,7 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchConfig:
-    """Everything an agent needs to know before its first world."""
+    """The settings that an agent needs before its first world."""
 
     entrypoint: Entrypoint
     #: Worker processes of this agent.

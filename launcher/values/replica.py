@@ -107,7 +107,9 @@ class Lock:
         return True
 
     def stands(self) -> bool:
-        """True while ``path`` is the file that this process has locked, so nobody deleted it."""
+        """True while ``path`` is still the file that this process has locked, so nobody has deleted
+        the file.
+        """
         if self._fd is None:
             return False
         try:

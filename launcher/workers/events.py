@@ -19,7 +19,8 @@ from launcher.values.workers import WorkerExit
 def hostname() -> str:
     """Return this machine's full name.
 
-    The first call may wait seconds for a name server, so make it before the event loop starts.
+    The first call may wait several seconds for a name server, so call the function before the event
+    loop starts.
     """
     return socket.getfqdn()
 

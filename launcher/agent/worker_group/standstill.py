@@ -74,7 +74,9 @@ class Standstill:
 
 
 def states(pids: Iterable[int]) -> dict[int, str]:
-    """Return the states in ``/proc/<pid>/stat``: T is stopped, t is stopped by a debugger."""
+    """Return the state of each process, as in ``/proc/<pid>/stat``: T if a signal stopped it, t if
+    a debugger did.
+    """
     found = {}
     for pid in pids:
         try:

@@ -87,7 +87,7 @@ def torchrun_of(interpreter: str, environment: Mapping[str, str]) -> Torchrun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """A torch package in its directory."""
+    """An installed torch: its version, and the digest of the sources of its torchrun."""
 
     version: str
     digest: str

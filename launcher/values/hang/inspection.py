@@ -80,12 +80,14 @@ def main_thread(stacks: str) -> tuple[str, ...]:
 
 
 def some_wait(looks: Iterable[StackLook]) -> bool:
-    """True if one of these workers waits for others."""
+    """True if one of these workers waits for other workers."""
     return any(waits_for_peers(main_thread(look.stacks)) for look in looks)
 
 
 def waits_for_peers(frames: Sequence[str]) -> bool:
-    """True if a main thread is inside a collective, or a backward pass that ends in one."""
+    """True if a main thread is inside a collective, or inside a backward pass that ends in a
+    collective.
+    """
     return any(sign in frame for frame in frames for sign in _WAITING)
 
 

@@ -161,8 +161,8 @@ def shows(pace: WorldPace, program: str) -> ProgressShown:
 
 
 def news(known: ProgressShown | None, shown: ProgressShown) -> bool:
-    """True if the times of a script must be stored, because one is a quarter longer than the stored
-    time.
+    """True if the times of a script must be stored, because one of them is more than a
+    quarter longer than the stored time.
     """
     before = known if known is not None and known.program == shown.program else None
     before = before or ProgressShown(program=shown.program)

@@ -35,7 +35,7 @@ class CheckRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usual:
-    """Usual times of a healthy node of one kind; 0 = never measured."""
+    """Usual times of a healthy node of one kind; 0 if the time was never measured."""
 
     compute_seconds: float = 0.0
     exchange_seconds: float = 0.0

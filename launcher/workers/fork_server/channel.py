@@ -173,7 +173,7 @@ class Channel:
         return frozenset(child.pid for child in self._children)
 
     async def alone(self) -> bool:
-        """True if the server has no child; False if this is unknown."""
+        """True if the server has no child; False if it has a child, or is gone."""
         if not self.alive:
             return False
         if self._asked is None:

@@ -142,8 +142,8 @@ class Learned:
         )
 
     def preload(self, first: Sequence[str]) -> tuple[str, ...]:
-        """Return the modules to import ahead: ``first``, then the learned modules, without unsafe
-        ones.
+        """Return the modules to import ahead: ``first``, then the learned modules. Unsafe modules
+        are left out.
         """
         names = dict.fromkeys([*first, *self.modules])
         return tuple(name for name in names if not self._excluded(name))[:_MODULES]

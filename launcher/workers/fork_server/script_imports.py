@@ -57,7 +57,9 @@ class ScriptImports:
         return hashlib.sha256(source).hexdigest() if source else ""
 
     def safe(self) -> tuple[str, ...]:
-        """Return the modules that a world may wait for: those known to be safe."""
+        """Return the modules whose import a world may wait for, because the import is known to be
+        safe.
+        """
         return tuple(filter(self.known.is_proven, self.wanted()))
 
     def wanted(self) -> tuple[str, ...]:

@@ -9,7 +9,9 @@ _ROTATING = threading.Lock()
 
 
 class RotatedLog:
-    """One stream's descriptor of a log to which several streams of this process append."""
+    """A log file to which several streams of this process append; each stream has a descriptor of
+    its own.
+    """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         self._path, self._limit_bytes = path, limit_bytes

@@ -115,7 +115,9 @@ class WorldMonitor:
         self.loaded = list(before.loaded)
 
     def ending(self, replica: int) -> set[int | None]:
-        """Return the epochs of a replica's workers that still run and are not in this world."""
+        """Return the epochs of a replica's workers that still run and are not in this world; None
+        stands for a missing epoch.
+        """
         return {self.parting.get(replica), self.parted.get(replica)}
 
     def fails(self, replica: int) -> None:
@@ -240,7 +242,7 @@ class WorldMonitor:
 
     @property
     def still(self) -> set[int]:
-        """Members whose workers may run."""
+        """Members whose workers may still run."""
         return set(self._running)
 
     @property
@@ -287,7 +289,9 @@ class WorldMonitor:
 
     @property
     def heard_exits(self) -> Exits:
-        """Exits of workers in the order of their reports, each with the time of the report."""
+        """Exits of workers with their replicas, in the order of the reports, each with the time of
+        its report.
+        """
         return self._exits
 
     @property
