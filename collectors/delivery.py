@@ -30,7 +30,7 @@ def delay_seconds(error: BrainError, failures: int, luck: float) -> float:
     """Return the seconds until the next attempt.
 
     The delay doubles with every failure in a row, up to 5 s if the service is unreachable, and up
-    to a minute if it refuses the request (401, 403, 404, 426). The delay is never below
+    to a minute if the service refuses the request (401, 403, 404, 426). The delay is never below
     ``Retry-After``.
 
     Args:

@@ -50,11 +50,11 @@ def save(
     """Store ``state`` as the checkpoint of ``step``. Every rank must call this function.
 
     With ``storage=False``, the state stays only in memory and on another host. With
-    ``--save_at_breakpoint`` the agent still writes it to storage when a worker fails.
+    ``--save_at_breakpoint`` the agent still writes this state to storage when a worker fails.
 
     Raises:
-        OSError: an earlier state could not be written to storage. Without an agent, ``state``
-            itself could not be written.
+        OSError: the state of an earlier ``save`` could not be written to storage. Without an
+            agent, ``state`` itself could not be written.
     """
     place = _place(path)
     sharded = _sharded(state)
@@ -83,7 +83,7 @@ def load(
     A state with DTensors is loaded ``into`` a state of the same shape, which is returned.
 
     Raises:
-        Unavailable: no agent has some piece of the state.
+        Unavailable: a piece of the state is in no agent's memory.
     """
     memory, place = _memory(), _place(path)
     agreed = None if memory is None else memory.agreed(place)

@@ -43,8 +43,8 @@ class StepStorage:
     def turn(self, *, breakpoint: bool) -> bool:
         """Store the newest step that belongs on storage.
 
-        Return True if a step is still to be written to storage. ``breakpoint`` also stores steps
-        that were meant to stay in memory.
+        Return True if a step is still to be written to storage. With ``breakpoint``, also store
+        steps that were meant to stay in memory.
         """
         wanted = [
             part

@@ -65,7 +65,7 @@ class Standstill:
             os.kill(pid, signal.SIGKILL)
 
     def overdue(self, states: Mapping[int, str], now: float, seconds: float) -> tuple[int, ...]:
-        """Return the ids of processes that all looks of the last ``seconds`` found stopped.
+        """Return the ids of processes that every look in the last ``seconds`` found stopped.
 
         ``states`` maps process ids to the states that the function ``states`` returns.
         """

@@ -82,7 +82,7 @@ def _too_few(observation: JobObserved, desired: DesiredWorld, now: float) -> Act
 def alone(observation: JobObserved, action: Action) -> Action:
     """Return the action that takes the last world's witness before ``action`` forms another world.
 
-    So the other half of the last world cannot form a world, too. Return ``action`` if no witness
+    Then the other half of the last world cannot also form a world. Return ``action`` if no witness
     has to be taken.
     """
     world, witness = observation.world, observation.witness

@@ -169,7 +169,7 @@ def stop(it: CoordinatorState, cause: Cause | None, *, quietly: bool = False) ->
     """Stop the workers; report the loss of the world, unless ``quietly``.
 
     The workers are stopped before the ledger is written. If this process dies in between, its
-    successor sees ended workers, and one failure is not counted.
+    successor sees ended workers, and this failure is not counted.
     """
     monitor = it.running
     monitor.phase, monitor.ended_by = WorldPhase.STOPPING, cause

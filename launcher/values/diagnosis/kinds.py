@@ -145,7 +145,8 @@ def cause(code: int, message: str, signs: Signs) -> FailureCause:
 
     Args:
         code: exit code; negative for a signal, as in ``subprocess``.
-        message: text of the worker's error file (``@record``), made from the code, or empty.
+        message: text of the worker's error file (``@record``). Without such a file, a text made
+            from the code, or empty.
         signs: signs that the worker's agent found.
 
     >>> cause(1, "", Signs(traceback='  File "a.py", line 3, in f\\nValueError: x')).kind.value

@@ -129,7 +129,8 @@ class Quiet:
         """True if the world has been quiet for longer than is allowed for the present state of its
         workers.
 
-        ``busy`` is True if some workers are busy, ``waiting`` if some workers wait for others.
+        ``busy`` is True if some workers are busy, ``waiting`` is True if some workers wait for
+        other workers.
         """
         allowed = self.budget_seconds if waiting else self.idle_seconds
         return self.seconds >= (self.busy_seconds if busy else allowed)

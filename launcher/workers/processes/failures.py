@@ -100,8 +100,8 @@ def message_for(code: int, pid: int) -> str:
 
 
 def last_words(end: bytes) -> str:
-    """Return the line at the ``end`` of standard error that gives the reason: the last that names
-    an exception, else the last that is not empty.
+    """Return the line at the ``end`` of standard error that gives the reason: the last line that
+    names an exception, else the last line that is not empty.
 
     >>> last_words(b"Traceback ...:\\n  File 1\\nValueError: a banana\\n\\nterminate called\\n")
     'ValueError: a banana'

@@ -267,7 +267,8 @@ class OutputStream:
 def streams(ways: Sequence[Route]) -> list[OutputStream]:
     """The standard output and standard error of one worker.
 
-    A traceback appears after output that was flushed earlier, although it uses another pipe.
+    A traceback appears after output that was flushed earlier, although the traceback uses another
+    pipe.
     """
     out = OutputStream(ways[0], 1)
     return [out, OutputStream(ways[1], 2, after=out)]
