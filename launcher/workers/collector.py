@@ -37,7 +37,7 @@ async def keep_collector(home: str, say: Callable[[str], None]) -> None:
         if started is not None and (code := started.poll()) is not None:
             started = None
             pause = min(2 * pause, _LAST_RETRY_SECONDS)
-            say(f"the collector exited with code {code}; another one starts")
+            say(f"the collector exited with code {code}; another one starts if none runs")
         if started is None and not held(lock):
             try:
                 started = _start(home)
