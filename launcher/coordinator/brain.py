@@ -210,7 +210,7 @@ class Reports:
         """Store a report until Brain has it; return its file, or None if the job has no Brain.
 
         Raises:
-            OSError: the report cannot be written to disk, and so waits only in memory.
+            OSError: the report cannot be written to disk; the report then waits only in memory.
         """
         if self._brain is None:
             return None

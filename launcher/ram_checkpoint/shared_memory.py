@@ -357,7 +357,7 @@ def _make(root: Path) -> int:
 
 
 def words(root: Path, declared: str | None, registry: Path, *, shim: bool) -> dict[str, object]:
-    """Return the value of ``memory`` in BRAIN_WORKER."""
+    """Return the value of the field ``memory`` in BRAIN_WORKER, which workers read."""
     return {
         "directory": str(root),
         "job": _job_of(str(root)),

@@ -97,8 +97,8 @@ def counted(observation: JobObserved) -> str:
 
 
 def attendance(observation: JobObserved, here: int, wanted: str) -> str:
-    """Return a phrase that says how many of the ``wanted`` members a world could have now, and why
-    not more.
+    """Return a phrase that says how many of the ``wanted`` members a world could have now, and how
+    many agents still import modules.
     """
     cold = sum(not agent.ready and agent.leaving_since is None for agent in observation.agents)
     imports = f"; {cold} {'agent imports' if cold == 1 else 'agents import'} modules first"

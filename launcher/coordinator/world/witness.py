@@ -62,7 +62,10 @@ class WitnessOffer:
         if monitor is None or not self._due(monitor) or seen.in_force or message.path != seen.path:
             return
         if not message.seen:
-            trouble = f"replica {peer.replica} on {peer.hello.node} does not see {seen.path}"
+            trouble = (
+                f"replica {peer.replica} on {peer.hello.node} does not see the witness "
+                f"{seen.path}; mount the checkpoint's storage there"
+            )
             it.witness.refused(trouble)
             return
         self._saw.add(peer.replica)

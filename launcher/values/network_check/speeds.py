@@ -18,7 +18,7 @@ class _Time:
 
 @dataclass(slots=True)
 class NodeTries:
-    """The tries of one node, with partners and alone; None if the node did not answer."""
+    """The tries of one node, with partners and alone; a try is None if the node did not answer."""
 
     together: list[NodeMeasured | None] = field(default_factory=list)
     alone: list[NodeMeasured | None] = field(default_factory=list)
