@@ -76,7 +76,7 @@ class Call(Generic[T]):
             raise errors.BadInput(
                 "the name of the job is empty; `brain jobs` lists the jobs", field="job"
             )
-        raise errors.BadInput(f"a name in {self.path} is empty; give it")
+        raise errors.BadInput(f"a name in {self.path} is empty; give the name")
 
     def read(self, answer: RawAnswer) -> T:
         """Decode an answer into the type that the operation returns; if the answer reports an
@@ -98,13 +98,15 @@ def problem(answer: RawAnswer) -> errors.BrainError:
     try:
         said = wire.decode(answer.body, Problem)
     except errors.BadInput:
-        told = f"HTTP {answer.status} without a problem document"
         if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             return errors.TooLarge(
-                f"{told}: a proxy in front of Brain refuses requests of this size; raise its limit "
-                "(nginx: client_max_body_size) to body_limit_bytes of Brain"
+                "a proxy in front of Brain refuses requests of this size (HTTP status 413); raise "
+                "its limit (nginx: client_max_body_size) to body_limit_bytes of Brain"
             )
-        return errors.Unavailable(told)
+        return errors.Unavailable(
+            f"the answer has HTTP status {answer.status} and is not from Brain; check the URL, and "
+            "any proxy in front of Brain"
+        )
     error = error_of(said.type.rsplit("/", 1)[-1], said.detail, said.field)
     if isinstance(error, errors.Overloaded) and answer.retry_after_seconds is not None:
         error.retry_after_seconds = answer.retry_after_seconds
@@ -300,6 +302,10 @@ def _answer(response: httpx2.Response) -> RawAnswer:
 
 def _unreachable(url: object, cause: Exception) -> errors.Unavailable:
     if isinstance(cause, httpx2.ReadTimeout):
-        return errors.Unavailable(f"Brain at {url} did not answer in time; it may be busy")
+        return errors.Unavailable(
+            f"Brain at {url} did not answer in time; it may be busy, so try again"
+        )
     why = str(cause) or type(cause).__name__
-    return errors.Unavailable(f"Brain at {url} cannot be reached: {why}")
+    return errors.Unavailable(
+        f"Brain at {url} cannot be reached: {why}; check that Brain runs there"
+    )

@@ -85,7 +85,7 @@ class Story:
         slow = min(slow, SLOWEST)
         if slow > 1.1 * self.slow:
             self.slow = slow
-            self.tell(f"this machine is busy: every step may take {slow:.1f} times as long")
+            self.tell(f"this machine is busy: each wait may now take {slow:.1f} times its limit")
 
     def detail(self) -> JobDetail:
         """Return the job as Brain shows it now."""
@@ -97,7 +97,7 @@ class Story:
         return next(view.plan for view in found if view.plan.generation == generation)
 
     def until(self, stage: str, seconds: float, look: Callable[[JobDetail], T | None]) -> T:
-        """Wait until ``look`` finds a value in the job.
+        """Wait until ``look`` finds a value in the job, and return this value.
 
         Raises:
             NotReached: ``look`` found nothing within ``seconds`` (times ``slow``), or the job
@@ -119,7 +119,7 @@ class Story:
             if found is not None:
                 return found
             if detail.job.state in ("Failed", "Cancelled"):
-                raise NotReached(f"{stage}: the job {detail.job.state}: {detail.job.reason}")
+                raise NotReached(f"{stage}: the job is {detail.job.state}: {detail.job.reason}")
             if time.monotonic() > deadline:
                 why = detail.job.decision.explanation.reason if detail.job.decision else "—"
                 raise NotReached(
@@ -267,7 +267,7 @@ def play(story: Story, home: Path) -> None:
 def kill_a_replica(story: Story, home: Path) -> None:
     """Kill the newest replica's agent with SIGKILL, and wait until all replicas train again."""
     before = story.detail()
-    assert before.world is not None, "a verdict needs a measured world"
+    assert before.world is not None, "a plan with a verdict has a measured world"
     epoch = before.world.epoch
     replica = max(member.replica for member in before.world.members)
     directory = home / "replicas" / before.job.id / str(replica)
@@ -324,7 +324,7 @@ def conclude(story: Story, url: str) -> None:
     took = time.monotonic() - story.began
     if took > LIMIT_SECONDS * story.slow:
         allowed = f"the limit was {LIMIT_SECONDS * story.slow:.0f} s"
-        raise NotReached(f"the demo took {took:.0f} s; {allowed}")
+        raise NotReached(f"the demo took {took:.0f} s; {allowed}; repeat it on an idle machine")
 
 
 def example(name: str) -> Path:
@@ -379,7 +379,7 @@ def _accuracy(story: Story) -> str:
     text = story.client.send(calls.logs(story.job)).decode(errors="replace")
     found = re.findall(r"accuracy [0-9.]+ after [0-9]+ steps", text)
     if not found:
-        raise NotReached("the script's last line, with its accuracy, is not in the logs")
+        raise NotReached("the script's output lacks its last line, with the accuracy")
     return str(found[-1])
 
 

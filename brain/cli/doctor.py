@@ -95,7 +95,7 @@ def _examined(words: Sequence[str]) -> Iterator[Finding]:
     for line in lines:
         yield Finding(**json.loads(line))
     if not lines:
-        said = (done.stderr.strip().splitlines() or ["without a word"])[-1]
+        said = (done.stderr.strip().splitlines() or ["it printed no error"])[-1]
         yield Finding("bad", f"{module} exited with code {done.returncode}", said)
 
 
@@ -126,16 +126,16 @@ def _collector(home: Path) -> Iterator[Finding]:
         )
         return
     lost = status.get("dropped", 0)
-    said = f"collector delivered {status.get('delivered', 0)} samples, dropped {lost}"
+    said = f"the collector delivered {status.get('delivered', 0)} samples and dropped {lost}"
     error = status.get("last_error")
     yield Finding("bad" if error else "ok", said, str(error) if error else "")
 
 
 def _libraries() -> Iterator[Finding]:
     wanted = {
-        "torch": f"training with torch needs it: {install('torch')}",
-        "psutil": f"host telemetry needs it: {install('host')}",
-        "pynvml": f"GPU telemetry needs it: {install('host')}",
+        "torch": f"scripts that train with torch need torch: {install('torch')}",
+        "psutil": f"host telemetry needs psutil: {install('host')}",
+        "pynvml": f"GPU telemetry needs pynvml: {install('host')}",
     }
     for name, remedy in wanted.items():
         if importlib.util.find_spec(name) is None:
@@ -150,10 +150,10 @@ def _service(client: BrainClient) -> Iterator[Finding]:
     yield Finding("ok", f"Brain {health.version} answers; {health.database}, {size}")
     yield Finding("ok", f"signed in as {health.who}, with the role {health.role}")
     for sentence in health.degraded:
-        yield Finding("bad", "degraded", sentence)
+        yield Finding("bad", "a part of the service is degraded", sentence)
     if abs(health.skew_seconds) > LARGE_SKEW_SECONDS:
-        way = "behind" if health.skew_seconds > 0 else "ahead"
-        said = f"a sender's clock is {abs(health.skew_seconds):.1f} s {way}"
+        way = "behind" if health.skew_seconds > 0 else "ahead of"
+        said = f"a sender's clock is {abs(health.skew_seconds):.1f} s {way} the service's clock"
         yield Finding(
             "note",
             said,
@@ -167,5 +167,5 @@ def _service(client: BrainClient) -> Iterator[Finding]:
         yield (
             Finding("ok", said)
             if node.ready
-            else Finding("bad", f"node {node.name} is silent", "start its scaler")
+            else Finding("bad", f"node {node.name} is silent", "start the node's scaler")
         )

@@ -71,7 +71,9 @@ class JobCommand(click.Command):
     """A command that takes a job's command after ``--``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; an unknown option may be meant for the script, so the error says where it goes."""
+        """Parse the arguments. An unknown option may be an option of the script, so the error
+        explains where to write the script's options.
+        """
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as unknown:

@@ -83,7 +83,9 @@ _NOT_WELL = ("Hung", "Late", "Straggler", "StaleTelemetry", "Undecided")
     help="Seconds that the script gets to save after the stop signal; default: 30.",
 )
 @click.option(
-    "--independent", is_flag=True, help=("Declare that replicas are independent copies on purpose.")
+    "--independent",
+    is_flag=True,
+    help=("Declare that each replica runs an independent copy of the script on purpose."),
 )
 @click.option(
     "--env",
@@ -301,8 +303,8 @@ def _goal(goal: str) -> tuple[str, set[str]]:
     "--previous",
     is_flag=True,
     help=(
-        "Print the output of the replica that ended last or, with --rank, of the one that had "
-        "the rank before the present replica."
+        "Print the output of the replica that ended last; with --rank, the output of the "
+        "replica that had this rank before the present one."
     ),
 )
 @click.option("-f", "--follow", is_flag=True, help="Keep printing until the job ends.")

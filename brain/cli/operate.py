@@ -118,8 +118,9 @@ def pool(client: BrainClient, name: str, path: str | None, form: str, dry_run: b
 
 
 def allocated(last: PoolRound) -> str:
-    """Return what a round allocated of each kind of accelerator that it divided; held jobs keep
-    theirs.
+    """Return how many accelerators of each kind a round allocated, with their price.
+
+    Held jobs keep their accelerators, which are not counted.
     """
     return ", ".join(
         f"{last.used.get(kind, 0):g} of {last.capacity[kind]:g} "
@@ -255,7 +256,7 @@ def tokens(
 )
 @with_client
 def sign_in(client: BrainClient, name: str | None) -> None:
-    """Print a link that signs a browser in as administrator, once, within ten minutes.
+    """Print a link that signs a browser in as administrator; it works once, for ten minutes.
 
     The link is printed only to a terminal, because anyone who reads it in a log could sign in.
     """
@@ -273,7 +274,7 @@ def sign_in(client: BrainClient, name: str | None) -> None:
 @output.output_option
 @with_client
 def audit(client: BrainClient, limit: int, sort: str, form: str) -> None:
-    """List all actions with their authors, newest first, Brain's own included.
+    """List all actions, including Brain's own, with their authors, newest first.
 
     -o wide shows jobs by their ids.
     """

@@ -235,7 +235,7 @@ def _ended(detail: JobDetail) -> Undetermined:
             "the script ended before enough steps were measured; give it more steps to do"
         )
     return Undetermined(
-        f"the script {view.state}: {view.reason}; `brain logs {view.id}` shows what it printed",
+        f"the trial is {view.state}: {view.reason}; `brain logs {view.id}` shows its output",
         code=_FAILED,
     )
 

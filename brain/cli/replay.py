@@ -47,7 +47,7 @@ _LONGEST_SECONDS = 100 * 365.25 * 86_400.0
     "given",
     multiple=True,
     metavar="NAME=VALUE",
-    help=("A setting of Brain, KEY=VALUE; `brain config` lists them."),
+    help=("A setting of Brain; `brain config` lists all settings."),
 )
 @click.option("--job", "job", default="", help="Only this job, by id or name.")
 @click.option(
@@ -191,9 +191,9 @@ def show(found: Sequence[Replayed], total: Tally, *, since: str, everything: boo
     )
     if total.gain is not None:
         click.echo(
-            f"Different decisions: throughput {change(total.gain)} on average while they were "
-            f"in force, {_hours(total.replica_hours)} (known for {total.expected} of "
-            f"{total.different})"
+            f"The different decisions would have changed throughput by {change(total.gain)} on "
+            f"average, and taken {_hours(total.replica_hours)} (known for {total.expected} of "
+            f"{total.different} decisions)"
         )
 
 

@@ -127,12 +127,13 @@ def _show_week(week: Digest, form: str) -> None:
 
 def _week_headline(week: Digest) -> str:
     until = f"{week.until:%Y-%m-%d}"
-    said = f"{count(week.jobs, 'job')} of {week.owner} held replicas in {week.week}, until {until}"
+    jobs = f"{count(week.jobs, 'job')} of {week.owner}"
+    said = f"{jobs} had replicas in week {week.week} (until {until})"
     if week.cost is not None:
         wasted = money(week.wasted_cost, week.currency) if week.wasted_cost else "nothing"
         said += f"; they cost {money(week.cost, week.currency)}, of which {wasted} was wasted"
     if week.unmeasured:
-        said += f"; {count(week.unmeasured, 'job')} reserved nothing, or nothing of it was measured"
+        said += f"; {count(week.unmeasured, 'job')} reserved nothing, or had no measured use"
     return f"{said}."
 
 

@@ -67,7 +67,7 @@ _MODES = (OptimizeMode.CLUSTER, OptimizeMode.SINGLE_JOB)
     "given",
     multiple=True,
     metavar="NAME=VALUE",
-    help=("A setting of Brain, KEY=VALUE; `brain config` lists them."),
+    help=("A setting of Brain; `brain config` lists all settings."),
 )
 @click.option(
     "--mode",

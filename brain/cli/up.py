@@ -1,7 +1,7 @@
 """``brain up``: service and scaler on this machine, as two child processes that are kept running.
 
-Agents are not child processes of either. They continue while Brain is stopped, and the next scaler
-adopts them.
+Agents are not among their child processes: agents continue while Brain is stopped, and the next
+scaler adopts them.
 """
 
 import asyncio
@@ -93,9 +93,9 @@ class House:
 @click.option(
     "--set",
     "chosen",
-    metavar="KEY=VALUE",
+    metavar="NAME=VALUE",
     multiple=True,
-    help=("A setting, KEY=VALUE; may be repeated."),
+    help="A setting; repeat the option for more. `brain config` lists all settings.",
 )
 def up(
     home: Path | None,

@@ -41,7 +41,9 @@ class View:
         """
         directory = Path(str(document["directory"])).absolute()
         if not directory.is_dir():
-            raise BadInput(f"directory {directory} does not exist", field="directory")
+            raise BadInput(
+                f"directory {directory} does not exist; correct its path", field="directory"
+            )
         said = (document.get("checkpoint") or {}).get("path")
         if said is None and not saves_nothing:
             raise BadInput(
@@ -71,8 +73,8 @@ class View:
         return f"Checkpoints of the probe go to a scratch directory; {self.seen[0]} is not changed."
 
     def changed(self) -> Path | None:
-        """Return a path that the trial changed although it must not; None if no such
-        path changed.
+        """Return the checkpoint's path if the trial changed its content, which no trial may do;
+        else None.
         """
         if self.seen is None or _state(self.seen[0]) == self.seen[1]:
             return None

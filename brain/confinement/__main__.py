@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> Never:
         landlock.enforce(rules)
     with _said(f"directory {directory}", f"; {otherwise}, or leave `directory` out"):
         os.chdir(directory)
-    may_not = f"this member runs jobs as user {os.getuid()}, who may not execute {command[0]}"
+    may_not = f"jobs of this submitter run as user {os.getuid()}, who may not execute {command[0]}"
     with _said(may_not, "; let that user read and execute the file and its directories"):
         os.execvpe(command[0], list(command), unveiled(os.environ))
     raise AssertionError
@@ -64,7 +64,8 @@ def _become(place: Path) -> None:
     owner = (place / "home").stat().st_uid
     found = (path for name in _DEVICES for path in Path("/dev").glob(name))
     groups = {path.stat().st_gid for path in found if path.is_char_device()} - {0}
-    with _said(f"this process runs as root but may not become user {owner}"):
+    more = "; run `brain up` with the capabilities CAP_SETUID and CAP_SETGID"
+    with _said(f"this process runs as root but may not become user {owner}", more):
         os.setgroups(sorted(groups))
         os.setresgid(owner, owner, owner)
         os.setresuid(owner, owner, owner)
@@ -72,7 +73,7 @@ def _become(place: Path) -> None:
         closed = [each for each in (needed, *needed.parents) if not os.access(each, os.X_OK)]
         if closed:
             sys.exit(
-                f"one person's jobs run as user {owner}, who cannot enter {closed[-1]} on the "
+                f"jobs of this submitter run as user {owner}, who cannot enter {closed[-1]} on the "
                 f"way to {needed}; move Brain and its state directory to paths that all users may "
                 "enter, such as /opt and /var/lib"
             )

@@ -111,7 +111,7 @@ def test_the_report_of_a_job_that_nobody_read_says_what_is_missing(service: dict
 
 def test_the_week_of_an_owner_says_where_to_look(service: dict[str, str]) -> None:
     said = typed("report", "--owner", "ada", environment=service).stdout
-    assert " of ada held replicas in 20" in said
+    assert " of ada had replicas in week 20" in said
     as_data = json.loads(
         typed("report", "--owner", "ada", "-o", "json", environment=service).stdout
     )
