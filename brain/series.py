@@ -32,7 +32,9 @@ class MetricReading(NamedTuple):
     weight: float
 
     def joined(self, other: "MetricReading") -> "MetricReading":
-        """Return one reading that combines both: their weighted mean, lowest and highest values."""
+        """Return one reading that combines this reading with another: the weighted mean, and the
+        lowest and highest values.
+        """
         weight = self.weight + other.weight
         mean = (self.mean * self.weight + other.mean * other.weight) / weight
         return MetricReading(mean, min(self.low, other.low), max(self.high, other.high), weight)
@@ -100,12 +102,12 @@ def _share(used: float, capacity: float) -> float | None:
 
 
 def gpu_share(sample: HostSample) -> float | None:
-    """Return the mean utilisation of the host's accelerators; None if it has none."""
+    """Return the mean utilisation (0 to 1) of the host's accelerators; None if it has none."""
     return _share(sum(gpu.utilization for gpu in sample.gpus), len(sample.gpus))
 
 
 def gpu_memory_share(sample: HostSample) -> float | None:
-    """Return the used share of accelerator memory; None without accelerators."""
+    """Return the used share (0 to 1) of the host's accelerator memory; None if it has none."""
     used = sum(gpu.memory_used_bytes for gpu in sample.gpus)
     return _share(used, sum(gpu.memory_total_bytes for gpu in sample.gpus))
 

@@ -88,7 +88,8 @@ class Acting:
             return self._remembered(tx, secret=False)
 
     def check_version(self, version: int, seen: int | None = None) -> None:
-        """Refuse to act on an object whose version differs from ``If-Match`` or from ``seen``.
+        """Refuse to act on an object whose version differs from ``If-Match``, or from ``seen``, the
+        version that the request's body names.
 
         Raises:
             VersionMismatch: the object changed after the client read it.
@@ -98,8 +99,8 @@ class Acting:
         for one in wanted:
             if one != str(version):
                 raise VersionMismatch(
-                    f"the object is at version {version}, but If-Match names version {one}; read "
-                    "the object again, then repeat the request with its new version"
+                    f"the object is at version {version}, but the request names version {one}; "
+                    "read the object again, then repeat the request with its new version"
                 )
 
     def _once(

@@ -235,7 +235,7 @@ class SignIns:
         self._tokens: dict[str, Token] = {}
 
     def get(self, hashed: str, now: datetime) -> Token | None:
-        """Return the token whose secret has this hash; None if the caller must read it from the
+        """Return the token whose secret has this hash; None if the token must be read from the
         stores.
         """
         token = self._tokens.get(hashed)
@@ -250,7 +250,7 @@ class SignIns:
         self._tokens[token.sha256] = token
 
     def used(self, tokens: Iterable[Token], now: datetime) -> None:
-        """Record that the stores have ``now`` as the time of these tokens' last use."""
+        """Set the last use of these tokens to ``now`` in the cache, as the stores have it."""
         for token in tokens:
             self.keep(replace(token, last_used_at=now))
 

@@ -44,7 +44,9 @@ class Bell:
             wake()
 
     def publish(self) -> None:
-        """Wake the event streams, because new frames wait to be sent to their clients."""
+        """Wake the event streams, because new frames (server-sent events) wait to be sent to the
+        streams' clients.
+        """
         for wake in list(self._following.values()):
             wake()
 
@@ -79,7 +81,9 @@ class Bell:
 
     @contextmanager
     def following(self, act: Callable[[], None]) -> Iterator[None]:
-        """Within the block, the event loop calls ``act`` whenever streams have new frames."""
+        """Within the block, the event loop calls ``act`` whenever new frames (server-sent events)
+        wait to be sent.
+        """
         with self._heard_by(act, self._following):
             yield
 

@@ -140,8 +140,8 @@ Who = Annotated[Principal, Depends(principal_of)]
 
 
 class TokenMonitor:
-    """Checks the token of a request with a long answer, which must end when the token becomes
-    invalid.
+    """Checks the token of a request whose answer takes long, so that the answer ends when the token
+    becomes invalid.
 
     The token is checked after each revocation in this process. Every ``heartbeat_seconds`` it is
     checked for revocation by another process, for expiry, and for the end of an agent's job.
@@ -349,7 +349,7 @@ OpenBody = Annotated[bytes, Depends(open_body_of)]
 
 
 def note_lost(here: Context, lost: Unavailable, request_id: str) -> None:
-    """Report in the service's health that the stores are lost, until a write succeeds again."""
+    """Report in the service's health that the stores cannot be reached, until a write succeeds."""
     if not here.condition.is_degraded("database"):
         _log.warning("%s", lost.in_full, extra={"request_id": request_id})
     here.condition.worsen("database", f"Brain cannot accept samples now: {lost}")

@@ -61,7 +61,8 @@ class _Held:
 
 
 class Feed:
-    """The frames that streams send: the newest events, and the newest changes of rows and lists.
+    """The frames (server-sent events) that streams send: the newest events, and the newest changes
+    of rows and lists.
 
     Any thread may use it. One task reads the stores while there are streams, and all streams use
     its result.
@@ -123,11 +124,12 @@ class Feed:
                 self._publisher = None
 
     def start(self, after: int | None = None) -> int:
-        """Return the id of the event after which a stream that begins now starts: ``after``, or
-        that of the newest event.
+        """Return the id after which a new stream sends events: ``after`` or, if ``after`` is None,
+        the newest event's id.
 
-        Ids above the newest event's are from a database that was since replaced by an older copy.
-        No event of the copy would be above them for a long time, so the stream starts now.
+        If ``after`` is above the newest event's id, an older copy has replaced the database. New
+        events would have ids below ``after`` for a long time, so the stream then starts after the
+        newest event.
 
         Raises:
             Unavailable: the stores cannot be read.
@@ -143,7 +145,8 @@ class Feed:
     def catch_up(self) -> None:
         """Read new events, rows and lists; wake the streams if there are new frames.
 
-        If the stores fail, nothing is raised here, because requests that write report the error.
+        If the stores cannot be read, this method raises nothing, because the requests that write
+        report the error.
         """
         before, told = self._held, self.told
         with suppress(Unavailable), self._reading:
@@ -191,7 +194,8 @@ class Feed:
         """Return the frames after a position in the feed; None if memory no longer has some of
         them.
 
-        ``found`` are events that were read from the stores because memory no longer has them.
+        ``found`` has events that were read from the stores, because memory no longer has them; None
+        if memory has them.
         """
         after, told = place
         found, passing = self.after(after) if found is None else found, self.passing(told)
@@ -269,8 +273,8 @@ class Feed:
 
 
 async def poll(bell: Bell, read: Callable[[], T], done: Callable[[T], bool], wait: float) -> T:
-    """Call ``read`` now and after each ring until ``done`` accepts the result, ``wait`` seconds
-    have passed, or the service stops; return the last result.
+    """Call ``read`` now and after each ring of ``bell`` until ``done`` accepts the result, ``wait``
+    seconds have passed, or the service stops; return the last result.
     """
     deadline = time.monotonic() + wait
     with bell.listening() as heard:
@@ -314,7 +318,8 @@ async def stream(
     ended: Callable[[], Awaitable[bool]],
     connected: Connected | None = None,
 ) -> AsyncIterator[bytes]:
-    """Yield server-sent events with ids above ``after``, in at most one bunch per second.
+    """Yield server-sent events with ids above ``after``; new events are sent together, at most once
+    a second.
 
     Each event has an ``id`` and ``data`` (an ``Event`` as JSON). Three other kinds of frames have
     no id, because they are not repeated after a reconnect: ``event: measured`` names jobs with new
@@ -323,9 +328,8 @@ async def stream(
 
     The stream ends if ``ended``, which is called after every wait, returns True. It also ends if
     the client is so far behind that changes of rows are no longer in memory, or if an older copy
-    replaced the database. With ``connected``,
-    most bunches are written directly to the connection while this function waits, and are not
-    yielded.
+    replaced the database. With ``connected``, most events are written directly to the connection
+    while this function waits, and are not yielded.
     """
     async with feed.followed() as publisher:
         follower, copies = Follower((after, feed.told), connected), feed.copies

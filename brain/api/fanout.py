@@ -1,8 +1,9 @@
 """Delivery of frames to all open streams together.
 
-Streams at the same position of the feed get the same bytes, which are built once. One callback
-writes these bytes to every connection. A stream's own task wakes only for other work: to check its
-token, to read older events, to wait for a client that does not read, or to send a heartbeat.
+A frame is one server-sent event as bytes. Streams at the same position of the feed get the same
+bytes, which are built once. One callback writes these bytes to every connection. A stream's own
+task wakes only for other work: to check its token, to read older events, to wait for a client that
+does not read, or to send a heartbeat.
 """
 
 import asyncio

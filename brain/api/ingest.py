@@ -149,9 +149,9 @@ def judge(
 ) -> Judged:
     """Return the samples that may be stored, and the rejected ones.
 
-    ``refused`` maps jobs whose samples this sender may not send to the reason. Samples that were
-    older than ``keep`` when the batch was sent are rejected; their age is measured by the sender's
-    clock.
+    ``refused`` has the jobs whose samples this sender may not send, each with the reason. Samples
+    that were older than ``keep`` when the batch was sent are rejected; their age is measured by the
+    sender's clock.
     """
     sent_at = parsed.sent_at
     oldest, newest = sent_at - keep, sent_at + FUTURE
@@ -230,9 +230,9 @@ def _impossible(sample: Sample) -> str | None:
         return None
     for name, value in zip(_COUNTS, _counts(sample), strict=True):
         if value < 1:
-            return f"{name} {value} is too small; a window has at least 1"
+            return f"{name} {value} is too small; it must be at least 1"
     if sample.steps > _LARGEST_COUNT:
-        return f"steps {sample.steps} are more than {_LARGEST_COUNT}; split the window"
+        return f"steps {sample.steps} is more than {_LARGEST_COUNT}; split the window"
     for name, seconds in zip(_STEPS, _steps(sample), strict=True):
         if not _SHORTEST_STEP <= seconds <= _LONGEST_STEP:
             return f"{name} {seconds:g} is not a possible step time; leave this window out"

@@ -335,6 +335,7 @@ def _oldest_idle(connections: Iterable[ClientConnection]) -> ClientConnection | 
 
 def _too_many(limit: str, most: int, whose: str) -> Overloaded:
     return Overloaded(
-        f"{whose} reached {limit} {most}; close one, or have an administrator raise {limit}",
+        f"{whose} reached {limit} {most}; close a connection, or have an administrator "
+        f"raise {limit}",
         limit=limit,
     )

@@ -1,4 +1,6 @@
-"""Frames ``event: changed``, which report changes of lists that no other event reports."""
+"""Builds the server-sent frames ``event: changed``, which report changes of lists that no other
+event reports.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -33,7 +35,7 @@ class ListMarks:
         self._seen.clear()
 
     def changes(self, tx: Transaction, *, all: bool) -> bytes:
-        """Return a frame with the names of the lists that changed since the last check.
+        """Return a server-sent frame with the names of the lists that changed since the last check.
 
         Without ``all``, only the audit log is checked. The result is empty if no list changed.
         """

@@ -17,7 +17,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.ticks = self._counter(
-            "ticks", "Times that Brain decided about a pool", ["pool", "outcome"]
+            "ticks", "Number of times that Brain decided about a pool", ["pool", "outcome"]
         )
         self.turn_seconds = Histogram(
             "brain_turn_seconds",
@@ -48,7 +48,7 @@ class Metrics:
         )
         self.memory_lasts_seconds = self._gauge(
             "memory_lasts_seconds",
-            "Seconds until a memory leak exhausts memory; no series without a leak",
+            "Seconds until a job's memory leak exhausts its memory; absent without a leak",
             ["job", "name"],
         )
         self.usage_rejected = self._gauge(
@@ -58,7 +58,7 @@ class Metrics:
         )
         self.pool_price = self._gauge(
             "pool_price",
-            "Marginal utility of one more accelerator, or core",
+            "Utility that one more accelerator, or core, would add to the pool",
             ["pool", "accelerator"],
         )
         self.pool_capacity = self._gauge(
@@ -81,7 +81,7 @@ class Metrics:
         )
         self.pool_shares = self._gauge(
             "pool_shares",
-            "Jobs that share a pool, by what the last round decided for them",
+            "Jobs that share a pool, by the last round's decision about them",
             ["pool", "outcome"],
         )
         self.undecided = self._gauge(
@@ -93,7 +93,9 @@ class Metrics:
         )
         self.degraded = self._gauge("degraded", "1 while part of the service is degraded", ["what"])
         self.streams = self._gauge("streams", "Open event streams")
-        self.skew_seconds = self._gauge("sender_skew_seconds", "Largest clock offset of a sender")
+        self.skew_seconds = self._gauge(
+            "sender_skew_seconds", "Largest clock offset of a sender of telemetry, in seconds"
+        )
 
     def answered(self, method: str, status: int) -> None:
         key = method, status // 100
@@ -182,8 +184,8 @@ class ServiceCondition:
             self.mend("clock")
 
     def skew_seconds(self) -> float:
-        """Return the largest offset of a sender's clock, with its sign; 0 if there were no recent
-        senders.
+        """Return the largest offset of a recent sender's clock in seconds, with its sign; 0 if
+        there is no recent sender.
         """
         with self._lock:
             return max((each for each, _ in self._offsets.values()), key=abs, default=0.0)

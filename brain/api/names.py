@@ -23,7 +23,10 @@ def hosts_of(settings: Settings) -> frozenset[str]:
 
 def check_names(hosts: frozenset[str], headers: Mapping[str, str], scope: Scope) -> None:
     """Refuse a request from a foreign page: one with an unknown ``Host`` or another page's
-    ``Origin``. Health checks of load balancers use HTTP/1.0 without ``Host``; browsers do not.
+    ``Origin``.
+
+    A request of HTTP/1.0 without ``Host`` is allowed: load balancers send such requests to check
+    the service's health, and browsers never do.
 
     Raises:
         NotAllowed: the message names the header.

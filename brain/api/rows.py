@@ -37,7 +37,8 @@ class JobRows:
         self._told.clear()
 
     def changes(self, tx: Transaction, ids: Collection[str], *, unfinished: bool) -> bytes:
-        """Return a frame with the fields of these jobs' rows that changed since the last frame.
+        """Return a server-sent frame with the fields of these jobs' rows that changed since the
+        last frame.
 
         With ``unfinished``, all unfinished jobs are checked, too. The result is empty if no row
         changed.
@@ -62,9 +63,10 @@ class JobRows:
 
 
 def change(known: JobView | None, row: JobView) -> dict[str, object] | None:
-    """Return the fields of ``row`` that differ, or may differ, from the client's ``known`` row.
+    """Return the fields of ``row`` to send to a client that has the row ``known``; None if nothing
+    has to be sent.
 
-    The result also has the fields of ``_ALWAYS``; it is None if no other field has to be sent.
+    These are the fields that differ or may differ, together with the fields of ``_ALWAYS``.
     """
     told = _ALWAYS if known is None or known.version == row.version else _ALWAYS | _STORED
     differ = {

@@ -46,7 +46,8 @@ def span_of(
 
 
 def range_of(since: datetime | None, until: datetime | None) -> Callable[[datetime], bool]:
-    """Return a function that is True for times in the range; a missing bound does not limit it.
+    """Return a function that returns True for a time in the range; a bound that is None does not
+    limit the range.
 
     Raises:
         BadInput: a time has no time zone or is out of range.

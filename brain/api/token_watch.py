@@ -78,7 +78,9 @@ class TokenWatch:
             await asyncio.shield(self.begin(token))
 
     def begin(self, token: str) -> "asyncio.Future[Look]":
-        """Start a check in a thread, unless one is running; only on the event loop."""
+        """Start a check in a thread, unless a check is running; return the running check. Call this
+        method on the event loop only.
+        """
         if self._looking is None or self._looking.done():
             looking = run_in_threadpool(self.look, token)
             # It belongs to no request, so it has no span of one.

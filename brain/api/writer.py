@@ -79,7 +79,8 @@ class TelemetryWriter:
         """
         if self._samples >= _MOST_WAITING:
             raise Overloaded(
-                f"{self._samples} samples are waiting to be stored; send this batch again",
+                f"{self._samples} samples are waiting to be stored, too many for one more batch; "
+                "send this batch again after the time in Retry-After",
                 retry_after_seconds=1.0,
             )
 
@@ -99,7 +100,10 @@ class TelemetryWriter:
         """Store a batch. The running event loop calls ``done`` with a receipt or an error.
 
         The error is ``NotSignedIn`` if the token is no longer valid, and ``Unavailable`` if the
-        database cannot be written or the service stops.
+        database cannot be written, or if the service stops before the batch is committed.
+
+        Raises:
+            Unavailable: the service is already stopping.
         """
         waiting = _Waiting(batch, token, asyncio.get_running_loop(), done)
         with self._lock:

@@ -100,7 +100,9 @@ class Value(sa.TypeDecorator[T], Generic[T]):
         return None if value is None else wire.plain(value)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> T | None:
-        """Decode a JSON text, which the drivers return as ``brain.db.engine`` configures them."""
+        """Decode JSON, which the drivers return as text because ``brain.db.engine`` configures them
+        so.
+        """
         if value is None:
             return None
         decode = _decoded if len(value) <= _LONGEST_REMEMBERED else wire.decode
@@ -259,8 +261,8 @@ def asked_rows(rows: Iterable[tuple[str, datetime, datetime | None, int | None]]
 
 
 def insert(connection: sa.Connection, table: sa.Table) -> Any:
-    """Return an INSERT for the connection's dialect; it supports ON CONFLICT, which is written
-    alike for SQLite and PostgreSQL.
+    """Return an INSERT for the connection's dialect; its ON CONFLICT methods are the same for
+    SQLite and PostgreSQL.
     """
     return _INSERT[connection.dialect.name](table)
 
@@ -274,8 +276,8 @@ _INSERT: Mapping[str, Callable[[sa.Table], Any]] = {
 def change(table: sa.Table) -> sa.Update:
     """Return an UPDATE of the row that has a given key and version.
 
-    The parameters ``of_<column>`` name the key and the version; the other parameters are the new
-    row.
+    The statement's parameters ``of_<column>`` give the key and the version; the other parameters
+    give the new row.
     """
     marks = [*table.primary_key, table.c.version]
     return sa.update(table).where(*(c == sa.bindparam(f"of_{c.name}", type_=c.type) for c in marks))

@@ -52,7 +52,7 @@ def database_url(url: str) -> sa.URL:
     if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
     raise BadInput(
-        f"database_url of {backend}: only sqlite and postgresql are supported",
+        f"database_url names {backend}, which Brain does not support; use sqlite or postgresql",
         field="database_url",
     )
 

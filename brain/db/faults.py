@@ -33,7 +33,7 @@ _SQLITE = {
     "file and its directory",
     sqlite3.SQLITE_BUSY: "another process holds its lock; end that process, or wait and try again",
     sqlite3.SQLITE_LOCKED: "another connection holds its lock; wait and try again",
-    sqlite3.SQLITE_IOERR: "its disk does not answer as it should; look at the kernel's log",
+    sqlite3.SQLITE_IOERR: "its disk reported an I/O error; look at the kernel's log",
     sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; check that its directory exists and that "
     "this user owns it",
     sqlite3.SQLITE_PERM: (

@@ -188,7 +188,7 @@ class SqlPlans:
             self._check(plan)
             raise StalePlan(
                 f"generation {plan.generation} of job {plan.job} was stored in the meantime; "
-                "propose the next one"
+                "propose the next generation"
             ) from lost_race
         self._forget(plan.job)
 
@@ -299,8 +299,8 @@ class SqlPlans:
         known = self._connection.execute(_NEWEST, {"job": plan.job}).scalar_one()
         if known is not None and known >= plan.generation:
             raise StalePlan(
-                f"generation {plan.generation} of job {plan.job} is not after {known}; "
-                "propose the next one"
+                f"generation {plan.generation} of job {plan.job} is not above {known}, the newest "
+                "stored generation; propose the next generation"
             )
         if plan.active and self.active(plan.job):
             raise self._other_active(plan.job)
@@ -309,7 +309,8 @@ class SqlPlans:
         active = self.active(job)
         assert active
         return Conflict(
-            f"plan {active.generation} of job {job} is {active.state}; supersede it first"
+            f"plan {active.generation} of job {job} is still active ({active.state}); "
+            "supersede it first"
         )
 
     def _read(self, statement: sa.Select[Any], **given: object) -> list[ScalePlan]:

@@ -103,8 +103,8 @@ class MemoryPlans:
         newest = next(iter(self.of(plan.job)), None)
         if newest and newest.generation >= plan.generation:
             raise StalePlan(
-                f"generation {plan.generation} of job {plan.job} is not after "
-                f"{newest.generation}; propose the next one"
+                f"generation {plan.generation} of job {plan.job} is not above {newest.generation}, "
+                "the newest stored generation; propose the next generation"
             )
         self._only_active(plan)
         self._store(plan)
@@ -171,5 +171,6 @@ class MemoryPlans:
         active = self.active(plan.job) if plan.active else None
         if active and active.generation != plan.generation:
             raise Conflict(
-                f"plan {active.generation} of job {plan.job} is {active.state}; supersede it first"
+                f"plan {active.generation} of job {plan.job} is still active ({active.state}); "
+                "supersede it first"
             )

@@ -168,7 +168,7 @@ def _restored(
     occupied = [name for name in differing if (home / name).exists()]
     if occupied and not overwrite:
         raise Conflict(
-            f"{home} has a {occupied[0]} of its own; restore into a new state directory with "
+            f"{home} already contains a {occupied[0]}; restore into a new state directory with "
             "--home, or use --overwrite to replace it"
         )
     with tempfile.TemporaryDirectory(prefix=".restore-", dir=home) as made:

@@ -51,7 +51,9 @@ def written(status: int, lines: bytes, body: bytes) -> bytes:
 
 
 def refuse(transport: Any, answered: Callable[[str], Response]) -> None:
-    """Write the last answer of a connection, which no request of the app gets, and log it."""
+    """Write a refusal as the last answer of a connection, without passing a request to the app; log
+    it.
+    """
     id = str(uuid_utils.uuid7())
     answer = answered(id)
     headers = [*answer.raw_headers, (b"x-request-id", id.encode()), (b"connection", b"close")]

@@ -155,8 +155,8 @@ def check_bounds(bounds: Bounds) -> None:
         )
     if bounds.max > MOST_REPLICAS:
         raise ImpossibleBounds(
-            f"replicas.max {bounds.max} is more than {MOST_REPLICAS}; lower it to what the "
-            "job could ever use",
+            f"replicas.max {bounds.max} is more than {MOST_REPLICAS}; lower it to the "
+            "largest number that the job could use",
             field="replicas.max",
         )
     if next(bounds.sizes(), None) is None:
@@ -174,6 +174,6 @@ def check_bounds(bounds: Bounds) -> None:
     if bounds.start is not None and not bounds.allow(bounds.start):
         raise ImpossibleBounds(
             f"replicas.start {bounds.start} is not a multiple of {bounds.unit} from "
-            f"{bounds.min} to {bounds.max}",
+            f"{bounds.min} to {bounds.max}; set start to such a multiple, or leave it out",
             field="replicas.start",
         )

@@ -23,7 +23,7 @@ from brain.types.roles import (
 #: Pattern of names, which appear in URLs, file names and names of cluster objects.
 NAME = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 
-#: Range of priority classes; each step counts fourfold.
+#: Range of priority classes; each step multiplies a job's weight by 4.
 PRIORITIES = range(-8, 9)
 
 #: Options by which a command may set its own grace.
@@ -244,7 +244,8 @@ class JobDocument:
                 value.from_secret is None
             ):
                 raise BadInput(
-                    f"environment.{name} needs exactly one of fromFile, fromSecret",
+                    f"environment.{name} needs exactly one of fromFile and fromSecret; "
+                    "give one of them",
                     field=f"environment.{name}",
                 )
 
@@ -265,7 +266,7 @@ class JobDocument:
         if self.priority not in PRIORITIES:
             raise BadInput(
                 f"priority {self.priority} must be from {PRIORITIES[0]} to {PRIORITIES[-1]}; each "
-                "step counts fourfold",
+                "step multiplies the job's weight by 4",
                 field="priority",
             )
         if self.checkpoint.path == "":

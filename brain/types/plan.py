@@ -246,7 +246,7 @@ class ScalePlan:
 
 
 def effective(plans: Sequence[ScalePlan]) -> list[ScalePlan]:
-    """Return the plans that determine a job's present: its newest plan, its active plan, and those
-    whose targets worlds have met. The plans are given and returned newest first.
+    """Return the plans that determine a job's present size: its newest plan, its active plan, and
+    all plans whose targets worlds have met. The plans are given and returned newest first.
     """
     return [plan for plan in plans if plan is plans[0] or plan.active or plan.reached]

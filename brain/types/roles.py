@@ -94,7 +94,7 @@ def check_roles(roles: Mapping[str, RoleSize], *, gpus: int) -> None:
         if size.resources.gpus != gpus:
             raise BadInput(
                 f"roles.{name}.resources.gpus {size.resources.gpus} differs from resources.gpus "
-                f"{gpus}; roles differ in CPU and memory only",
+                f"{gpus}, but roles may differ in CPU and memory only; leave it out",
                 field=f"roles.{name}.resources.gpus",
             )
     if PS not in roles:

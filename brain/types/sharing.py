@@ -20,7 +20,8 @@ class ProjectShare:
     guaranteed: int = 0
     #: The most that the project may have; None: no limit.
     limit: int | None = None
-    #: Priority added to that of each job of the project; each step counts fourfold.
+    #: Number added to the priority of each job of the project; each step multiplies a job's weight
+    #: by 4.
     priority: int = 0
 
 
@@ -53,7 +54,7 @@ class PoolShares:
             if share.priority not in PRIORITIES:
                 raise BadInput(
                     f"projects.{name}.priority {share.priority} must be from {PRIORITIES[0]} to "
-                    f"{PRIORITIES[-1]}; each step counts fourfold",
+                    f"{PRIORITIES[-1]}; each step multiplies the weight of its jobs by 4",
                     field=f"projects.{name}.priority",
                 )
 
@@ -66,7 +67,7 @@ class PoolShares:
         wanted = sum(share.guaranteed for share in self.projects.values())
         if wanted > capacity:
             raise BadInput(
-                f"projects.*.guaranteed add up to {wanted} and the pool has {capacity} {unit}; "
+                f"projects.*.guaranteed add up to {wanted}, but the pool has {capacity} {unit}; "
                 "lower them, or register more nodes first",
                 field="projects",
             )

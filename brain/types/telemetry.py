@@ -244,9 +244,9 @@ class TelemetryLosses:
 
     @classmethod
     def counted(cls, *, missing: int, dropped: int) -> "TelemetryLosses":
-        """Count samples once whose number is missing and whose loss is reported.
+        """Return the losses, in which a dropped sample does not also count as a gap.
 
-        A dropped sample also leaves a gap, because it got its number before.
+        A sample gets its number before it is dropped, so its number is also ``missing``.
 
         >>> TelemetryLosses.counted(missing=9, dropped=7)
         TelemetryLosses(gaps=2, dropped=7)

@@ -102,9 +102,9 @@ def test_a_submitter_changes_no_jobs_of_others(api: Api) -> None:
     [
         ({}, "give either jobs"),
         ({"jobs": ["a"], "filter": "a"}, "give either jobs"),
-        ({"jobs": ["a"] * 501}, "jobs has 501 jobs; a request takes at most 500"),
+        ({"jobs": ["a"] * 501}, "jobs has 501 jobs, but a request may name at most 500 jobs"),
         ({"filter": "status:Running"}, "the key 'status' does not exist"),
-        ({"filter": "job"}, "filter matches 501 jobs; a request takes at most 500"),
+        ({"filter": "job"}, "filter matches 501 jobs, but a request may name at most 500 jobs"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(api: Api, wanted: dict[str, Any], says: str) -> None:

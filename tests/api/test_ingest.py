@@ -194,7 +194,7 @@ def test_gradient_norms_that_cannot_be_are_rejected_by_name(
         ({"step_seconds": 1e-320}, "step_seconds 9.99989e-321 is not a possible step time"),
         ({"step_seconds_mean": -1.0}, "step_seconds_mean -1 is not a possible step time"),
         ({"accumulation": 0}, "accumulation 0 is too small"),
-        ({"steps": 2**31}, "steps 2147483648 are more than 2147483647"),
+        ({"steps": 2**31}, "steps 2147483648 is more than 2147483647"),
         ({"replicas": -1}, "replicas -1 is too small"),
         ({"data_wait_seconds": 1e300}, "data_wait_seconds 1e+300 is too large"),
     ],

@@ -46,7 +46,7 @@ def test_a_policy_is_written_read_and_audited(api: Api) -> None:
         ),
         (
             {"projects": {"vision": {"guaranteed": 2}, "speech": {"guaranteed": 1}}},
-            "add up to 3 and the pool has 2 cores; lower them, or register more nodes",
+            "add up to 3, but the pool has 2 cores; lower them, or register more nodes",
         ),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_policy_that_changed_meanwhile_is_not_overwritten(api: Api) -> None:
 
     with (
         api.client(Role.ADMIN) as admin,
-        pytest.raises(VersionMismatch, match="If-Match names version 7"),
+        pytest.raises(VersionMismatch, match="the request names version 7"),
     ):
         admin.send(replaced(call))
 

@@ -186,7 +186,7 @@ class TestPlanStore:
     def test_refuses_a_generation_it_has_passed(self, stores: Stores, generation: int) -> None:
         with stores.transaction() as t:
             t.plans.add(plan(2, state=PlanState.REJECTED))
-            with pytest.raises(StalePlan, match="propose the next one"):
+            with pytest.raises(StalePlan, match="propose the next generation"):
                 t.plans.add(plan(generation))
 
     def test_goes_on_after_a_refusal(self, stores: Stores) -> None:

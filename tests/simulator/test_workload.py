@@ -155,7 +155,7 @@ def test_a_job_document_gives_bounds_and_what_is_declared():
                 "nodes": {"t4": {"count": 1, "gpus": 4}},
                 "projects": {"vision": {"guaranteed": 5}},
             },
-            r"add up to 5 and the pool has 4 accelerators; lower them",
+            r"add up to 5, but the pool has 4 accelerators; lower them",
         ),
         (
             {"nodes": {"t4": {"count": 1, "gpus": 1}}, "failures": {"perNodeDay": -1}},

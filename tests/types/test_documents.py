@@ -103,7 +103,7 @@ def test_a_value_that_does_not_exist_is_refused_with_those_that_do(
     [
         (
             {"priority": 5000},
-            "priority 5000 must be from -8 to 8; each step counts fourfold",
+            "priority 5000 must be from -8 to 8; each step multiplies the job's weight by 4",
         ),
         (
             {"restarts": {"limit": -1}},

@@ -68,7 +68,9 @@ def tokens(here: Here, who: Who) -> Response:
     "/tokens", response_model=NewToken, status_code=201, responses=problems(errors.BadInput)
 )
 def mint(here: Here, who: Who, act: Act) -> Response:
-    """Create a token; only this answer contains its secret. Agents' tokens are created per job."""
+    """Create a token; only this answer contains its secret. Tokens of agents are created by another
+    route, for each job.
+    """
     wanted = asked(act.body, TokenRequest)
     role = _role(wanted)
     if not wanted.name.strip():

@@ -86,7 +86,7 @@ def _matching(tx: Transaction, filter: str, act: Acting) -> Sequence[JobId]:
 
 def _too_many(said: str, field: str) -> BadInput:
     return BadInput(
-        f"{said} jobs; a request takes at most {MOST_JOBS}; split it",
+        f"{said} jobs, but a request may name at most {MOST_JOBS} jobs; split it",
         field=field,
     )
 

@@ -38,9 +38,9 @@ async def stream(
     """Stream all events as server-sent events; ``Last-Event-ID`` resumes an interrupted stream.
 
     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples, ``event: jobs`` has
-    the changed fields of rows of the list of jobs, and ``event: changed`` names other lists that
-    changed. Bunches are sent at most once a second. The stream ends when the token that opened it
-    becomes invalid.
+    the changed fields of rows in the list of jobs, and ``event: changed`` names other lists that
+    changed. New events are collected, and sent at most once a second. The stream ends when the
+    token that opened it becomes invalid.
     """
     seen = None if last_event_id is None else _number(last_event_id)
     # Read before the answer begins, so that a failure of the stores gets a status of its own.

@@ -57,7 +57,9 @@ def nodes(
 
 @router.put("/nodes/{node}", status_code=204, responses=problems(errors.BadInput))
 def put_node(node: str, here: Here, who: Who, act: Act) -> Response:
-    """Register a node or renew its registration; the time is taken from the service's clock."""
+    """Register a node or renew its registration. The service sets the time of the registration by
+    its own clock.
+    """
     said = wire.decode(act.body, Node)
     if said.name != node:
         raise BadInput(

@@ -216,7 +216,8 @@ def _chosen(
     """
     if replica is not None and (rank is not None or previous):
         raise errors.BadInput(
-            "replica already selects one process; leave out rank and previous", field="rank"
+            "replica already selects one replica by its id; leave rank and previous out",
+            field="rank",
         )
     with about.here.stores.transaction(read_only=True) as tx:
         replicas, worlds = tx.worlds.replicas(job.id), tx.worlds.of(job.id)

@@ -27,10 +27,10 @@ router = routers.router("worlds")
     responses=problems(errors.UnknownJob, errors.BadInput, errors.Unavailable),
 )
 async def replica_pod(about: AboutJob, replica: Annotated[int, Path(ge=0)]) -> Response:
-    """Return whether the cluster says that a replica's pod runs and was not deleted.
+    """Return whether, according to the cluster, a replica's pod runs and was not deleted.
 
-    An agent that was paused asks this. The service passes the question to the scaler of the job's
-    pool.
+    An agent that was paused asks this before it continues. The service passes the question to the
+    scaler of the job's pool.
     """
 
     def found() -> Job:
@@ -40,7 +40,8 @@ async def replica_pod(about: AboutJob, replica: Annotated[int, Path(ge=0)]) -> R
     job = await run_in_threadpool(found)
     if job.pool == LOCAL:
         raise errors.BadInput(
-            f"pool {job.pool} has no pods; its agents hold locks on their directories instead",
+            f"pool {job.pool} has no pods, because it is one machine; check whether the "
+            "agent still holds the lock on its directory",
             field="job",
         )
     asked = ScalerRequest(id="", pod=PodRequest(job=job.id, replica=replica))

@@ -40,9 +40,10 @@ def readyz(here: Here, who: Who) -> Response:
 
 
 async def scraper(request: Request, here: Here) -> Principal:
-    """Authenticate a request for metrics; without the database, accept a token that has read them.
+    """Authenticate a request for metrics.
 
-    Otherwise no alert could report that the database is lost.
+    While the database cannot be reached, accept a token that has read metrics before, so that an
+    alert can report the lost database.
     """
     try:
         who = await principal_of(request, here)
@@ -63,7 +64,8 @@ async def scraper(request: Request, here: Here) -> Principal:
 def metrics(request: Request, here: Here, who: Annotated[Principal, Depends(scraper)]) -> Response:
     """Return counters and gauges in Prometheus' text format.
 
-    Without the database, gauges of its content are old or missing.
+    While the database cannot be reached, gauges that are computed from it are out of date or
+    missing.
     """
     try:
         with here.stores.transaction(read_only=True) as tx:

@@ -37,8 +37,8 @@ def directory() -> Path | None:
 
 
 class Dashboard:
-    """Answers a path without a route with a built file, or with the dashboard if a browser opens a
-    page.
+    """Answers requests for paths without a route: with a built file or, if a browser opens a page,
+    with the dashboard.
     """
 
     def __init__(self, root: Path | None) -> None:

@@ -62,8 +62,8 @@ def late(job: Job, ends_at: datetime | None) -> tuple[Condition, ...]:
 
 
 def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]]:
-    """Yield the nodes that a job left because they were sick or slow, each with the time until
-    which the job avoids it.
+    """Yield a ``LeftNode`` condition for each node that a job left because the node was sick or
+    slow, with the time until which the job avoids the node.
     """
     for node, last in unfit_nodes(replicas, now).items():
         if last.ended_at is not None:
@@ -72,7 +72,9 @@ def left(replicas: Iterable[Replica], now: datetime) -> Iterator[tuple[str, str]
 
 
 def unenforced(replicas: Iterable[Replica]) -> Iterator[tuple[str, str]]:
-    """Yield each reason why amounts of live replicas are not enforced."""
+    """Yield a ``NotEnforced`` condition for each reason why amounts that live replicas reserve are
+    not enforced.
+    """
     live = [one for one in replicas if one.unenforced and one.state is not ReplicaState.EXITED]
     for reason in dict.fromkeys(one.unenforced for one in live):
         yield "NotEnforced", reason

@@ -86,11 +86,11 @@ class RecentMeasurements:
         return bool(self._recent) and isinstance(self._lately, Undetermined)
 
     def throughput(self) -> Prediction | None:
-        """Return the throughput of the world with its 90 % interval, measured in the same way as
-        for decisions.
+        """Return the throughput of the world with its 90 % interval, in the unit of ``unit``; None
+        if nothing was measured.
 
-        If there are too few steps for that, the throughput is the mean over slices of the last
-        minute.
+        The throughput is measured in the same way as for decisions. If there are too few steps for
+        that, it is the mean over slices of the last minute.
         """
         found = self._achieved()
         counts_steps = self.metric == "steps_per_second"

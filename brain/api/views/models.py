@@ -193,7 +193,9 @@ def _trials(model: JobModel, sizes: Iterable[int]) -> Iterable[FreeTrial]:
 
 
 def best_batch(model: JobModel, most_examples: int | None) -> BestBatch | None:
-    """Return the best batch size at the present job size; None if the batch size is fixed."""
+    """Return the best batch size at the present job size; None if the batch size is fixed, or if
+    too little is known to predict it.
+    """
     present = model.present
     if most_examples is None or present.noise_scale is None or present.examples_per_step is None:
         return None

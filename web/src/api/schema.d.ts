@@ -57,9 +57,9 @@ export interface paths {
          * @description Stream all events as server-sent events; ``Last-Event-ID`` resumes an interrupted stream.
          *
          *     ``data`` is an ``Event``; ``event: measured`` names jobs with new samples, ``event: jobs`` has
-         *     the changed fields of rows of the list of jobs, and ``event: changed`` names other lists that
-         *     changed. Bunches are sent at most once a second. The stream ends when the token that opened it
-         *     becomes invalid.
+         *     the changed fields of rows in the list of jobs, and ``event: changed`` names other lists that
+         *     changed. New events are collected, and sent at most once a second. The stream ends when the
+         *     token that opened it becomes invalid.
          */
         get: operations["stream"];
         put?: never;
@@ -396,10 +396,10 @@ export interface paths {
         };
         /**
          * Replica Pod
-         * @description Return whether the cluster says that a replica's pod runs and was not deleted.
+         * @description Return whether, according to the cluster, a replica's pod runs and was not deleted.
          *
-         *     An agent that was paused asks this. The service passes the question to the scaler of the job's
-         *     pool.
+         *     An agent that was paused asks this before it continues. The service passes the question to the
+         *     scaler of the job's pool.
          */
         get: operations["replica_pod"];
         put?: never;
@@ -750,7 +750,8 @@ export interface paths {
         get?: never;
         /**
          * Put Node
-         * @description Register a node or renew its registration; the time is taken from the service's clock.
+         * @description Register a node or renew its registration. The service sets the time of the registration by
+         *     its own clock.
          */
         put: operations["put_node"];
         post?: never;
@@ -1113,7 +1114,8 @@ export interface paths {
         put?: never;
         /**
          * Mint
-         * @description Create a token; only this answer contains its secret. Agents' tokens are created per job.
+         * @description Create a token; only this answer contains its secret. Tokens of agents are created by another
+         *     route, for each job.
          */
         post: operations["mint"];
         delete?: never;
@@ -1153,7 +1155,8 @@ export interface paths {
          * Metrics
          * @description Return counters and gauges in Prometheus' text format.
          *
-         *     Without the database, gauges of its content are old or missing.
+         *     While the database cannot be reached, gauges that are computed from it are out of date or
+         *     missing.
          */
         get: operations["metrics"];
         put?: never;
