@@ -71,8 +71,8 @@ def mirror(job: str, copy: JobCopy) -> Call[JobView]:
 
 
 def conditions(job: str, said: Sequence[ObjectCondition]) -> Call[None]:
-    """Report the conditions of a job's object in its cluster; they replace the earlier ones. Only a
-    scaler's token may do this.
+    """Report the conditions of a job's object in its cluster; they replace the conditions that were
+    reported before. Only a scaler's token may do this.
     """
     path = f"{V1}/jobs/{job}/conditions"
     return Call(method="PUT", path=path, reads=type(None), body=wire.encode(said))

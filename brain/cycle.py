@@ -96,9 +96,9 @@ def turn(
 ) -> Turn:
     """Run one turn over the jobs of ``pool``.
 
-    With ``memo``, passed from turn to turn, only changed jobs are evaluated, and the first round
-    only observes. Without a memo every job is evaluated. Each job that is evaluated has a span, and
-    so has a round.
+    ``memo`` keeps values from one turn to the next. With a memo, only jobs that changed are
+    evaluated, and the first round only observes the pool. Without a memo, every job is evaluated.
+    Each job that is evaluated has a span, and so has a round.
 
     Raises:
         Unavailable: the stores cannot be reached; nothing about the current job was stored.

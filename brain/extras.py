@@ -1,6 +1,7 @@
 """Optional parts of the installation: which parts are missing, and how to install them.
 
-The module imports only the standard library, because it has to work without anything else.
+The module imports only the standard library, because it has to work when no other package is
+installed.
 """
 
 import re

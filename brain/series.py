@@ -23,7 +23,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class MetricReading(NamedTuple):
-    """A reading of a metric: one sample's value, or the mean of many."""
+    """A reading of a metric: the value of one sample, or the mean of many samples."""
 
     mean: float
     low: float

@@ -252,7 +252,9 @@ def _typed(key: str, value: Any, kind: type) -> Any:
     if kind is bool and isinstance(value, str):
         words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
         if value.lower() not in words:
-            raise BadInput(f"{key} {value!r} is neither true nor false", field=key)
+            raise BadInput(
+                f"{key} {value!r} is neither true nor false; write true or false", field=key
+            )
         return words[value.lower()]
     try:
         typed = kind(value)

@@ -120,8 +120,8 @@ def check_version(v: int, *, sender: str = "the sender") -> None:
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A batch of samples; each is parsed separately, so that an invalid one does not affect the
-    others.
+    """A batch whose samples are not parsed yet. Each sample is parsed separately, so that an
+    invalid sample does not affect the others.
     """
 
     v: int
@@ -233,7 +233,7 @@ def _with_no_numbers(data: bytes) -> object:
 
 
 def refuse_unstorable(value: object, name: str = "") -> None:
-    """Raise BadInput for a value that neither JSON nor the database has."""
+    """Raise BadInput if a part of ``value`` cannot be represented in JSON or in the database."""
     match value:
         case dict():
             for key, inner in value.items():

@@ -38,8 +38,9 @@ class _Undone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Acting:
-    """Performs an action in one transaction: once per idempotency key, or not at all on a dry
-    run.
+    """Performs an action in one transaction.
+
+    Requests with the same idempotency key perform the action once; a dry run changes nothing.
     """
 
     here: Context
@@ -100,7 +101,7 @@ class Acting:
             if one != str(version):
                 raise VersionMismatch(
                     f"the object is at version {version}, but the request names version {one}; "
-                    "read the object again, then repeat the request with its new version"
+                    "read the object again, then repeat the request with its present version"
                 )
 
     def _once(

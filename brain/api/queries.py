@@ -1,4 +1,4 @@
-"""Query parameters: refuses unknown ones, and selects the fields of a list's items."""
+"""Query parameters: refuses unknown parameters, and selects the fields of a list's items."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields

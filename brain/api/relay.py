@@ -1,8 +1,8 @@
 """Passes requests to the scaler of a pool, and its answers back.
 
-The service has no credentials for a cluster. A scaler takes requests by long poll, as it takes
-desired worlds, and carries them out with its own permissions. A request exists only in the memory
-of this process, and only while its sender waits.
+The service has no credentials for a cluster. A scaler takes requests by long poll, and carries the
+requests out with its own permissions. A request exists only in the memory of this process, and only
+while its sender waits.
 """
 
 import asyncio

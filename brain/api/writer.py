@@ -68,7 +68,9 @@ class TelemetryWriter:
 
     @property
     def waiting(self) -> int:
-        """Return the number of samples that wait to be stored, without those being committed."""
+        """Return the number of samples that wait to be stored; samples that are being committed do
+        not count.
+        """
         return self._samples
 
     def expect(self) -> None:

@@ -32,7 +32,9 @@ def read_document(path: str, *, begins: str = "name") -> dict[str, Any]:
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text()
     except OSError as missing:
-        raise BadInput(f"{path} cannot be read: {missing.strerror}") from missing
+        raise BadInput(
+            f"{path} cannot be read: {missing.strerror}; name a file that you can read"
+        ) from missing
     except UnicodeDecodeError as bad:
         raise BadInput(f"{path} is not UTF-8 text; name a YAML document") from bad
     document = parse_yaml(text, path)

@@ -181,7 +181,8 @@ def freeze(
         raise click.UsageError("a freeze has one scope; give one of JOB, --project NAME or --all")
     if not chosen and (off or why):
         raise click.UsageError(
-            f"nothing was named to {'thaw' if off else 'freeze'}; give JOB, --project NAME or --all"
+            f"no target was named to {'thaw' if off else 'freeze'}; give JOB, --project NAME "
+            "or --all"
         )
     if not chosen:
         call = calls.freezes()

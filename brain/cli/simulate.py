@@ -286,7 +286,9 @@ def read_text(path: Path) -> str:
         # Spreadsheets begin their files with a byte order mark.
         return path.read_text(encoding="utf-8-sig")
     except OSError as missing:
-        raise BadInput(f"{path} cannot be read: {missing.strerror}") from missing
+        raise BadInput(
+            f"{path} cannot be read: {missing.strerror}; name a file that you can read"
+        ) from missing
     except UnicodeDecodeError as bad:
         raise BadInput(f"{path} is not UTF-8 text; save it as UTF-8") from bad
 

@@ -52,7 +52,8 @@ def database_url(url: str) -> sa.URL:
     if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
     raise BadInput(
-        f"database_url names {backend}, which Brain does not support; use sqlite or postgresql",
+        f"database_url names {backend}, but only sqlite and postgresql are supported; name one of "
+        "them",
         field="database_url",
     )
 
@@ -65,7 +66,8 @@ def sqlite_file(url: sa.URL) -> Path:
 def open_engine(
     url: str, *, patience_seconds: float = PATIENCE_SECONDS, connections: int = CONNECTIONS
 ) -> sa.Engine:
-    """Return an engine whose connections are set up and whose errors are translated.
+    """Return an engine for a database; the engine sets up each connection, and raises the errors of
+    ``brain.errors``.
 
     A thread that finds all ``connections`` in use waits ``patience_seconds`` for one.
     """

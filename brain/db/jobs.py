@@ -48,7 +48,8 @@ class SqlJobs:
         except sa.exc.IntegrityError as taken:
             if self._one(_BY_ID, id=job.id):
                 raise NameTaken(
-                    f"a job with the id {job.id} is already stored; ids are never reused"
+                    f"a job with the id {job.id} is already stored, and ids are never reused; "
+                    "give a new id"
                 ) from taken
             raise NameTaken(
                 f"an unfinished job of project {job.document.project} is named "

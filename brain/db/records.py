@@ -108,13 +108,13 @@ class SqlAccess:
                 self._connection.execute(sa.insert(tokens).values(row(token)))
         except sa.exc.IntegrityError as known:
             raise Conflict(
-                f"a token with the id {token.id} or with its hash is already stored"
+                f"a token with the id {token.id} or with its hash is already stored; create another"
             ) from known
 
     def put_token(self, token: Token) -> None:
         changed = sa.update(tokens).where(tokens.c.id == token.id).values(row(token))
         if not self._connection.execute(changed).rowcount:
-            raise NotFound(f"no token has the id {token.id}")
+            raise NotFound(f"no token has the id {token.id}; `brain tokens` lists the ids")
 
     def token(self, sha256: str) -> Token | None:
         return next(iter(self._read(sa.select(tokens).where(tokens.c.sha256 == sha256))), None)

@@ -24,7 +24,10 @@ class MemoryJobs:
     def add(self, job: Job) -> None:
         name, project = job.document.name, job.document.project
         if job.id in self._rows:
-            raise NameTaken(f"a job with the id {job.id} is already stored; ids are never reused")
+            raise NameTaken(
+                f"a job with the id {job.id} is already stored, and ids are never reused; "
+                "give a new id"
+            )
         if not job.finished and any(not each.finished for each in self._named(name, project)):
             raise NameTaken(
                 f"an unfinished job of project {project} is named {name}; "

@@ -94,12 +94,14 @@ class MemoryAccess:
 
     def add_token(self, token: Token) -> None:
         if token.id in self._tokens or self.token(token.sha256):
-            raise Conflict(f"a token with the id {token.id} or with its hash is already stored")
+            raise Conflict(
+                f"a token with the id {token.id} or with its hash is already stored; create another"
+            )
         self._tokens[token.id] = token
 
     def put_token(self, token: Token) -> None:
         if token.id not in self._tokens:
-            raise NotFound(f"no token has the id {token.id}")
+            raise NotFound(f"no token has the id {token.id}; `brain tokens` lists the ids")
         self._tokens[token.id] = token
 
     def token(self, sha256: str) -> Token | None:

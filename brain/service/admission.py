@@ -1,4 +1,4 @@
-"""The state that all connections of a service share, and the admission of new ones."""
+"""The state that all connections of a service share, and the admission of new connections."""
 
 import ssl
 from collections.abc import Callable

@@ -45,7 +45,9 @@ def database_at(home: Path, settings: Settings) -> str:
 
 
 def make_home(home: Path) -> None:
-    """Create the state directory, or check that it is writable."""
+    """Create the state directory, or check that it is writable; raise ``Unavailable`` if neither is
+    possible.
+    """
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         (home / "service.lock").touch(mode=0o600)
@@ -56,13 +58,17 @@ def make_home(home: Path) -> None:
 
 
 def home_of_one(home: Path) -> AbstractContextManager[IO[str]]:
-    """Hold the lock of the state directory; raise if another service holds it."""
+    """Hold the lock of the state directory; raise ``Unavailable`` if another service holds the
+    lock.
+    """
     return _alone(home / "service.lock", f"state directory {home}", "choose another with --home")
 
 
 @contextmanager
 def database_of_one(home: Path, settings: Settings) -> Iterator[None]:
-    """Hold the lock of the SQLite file; raise if another state directory's service holds it."""
+    """Hold the lock of the SQLite file; raise ``Unavailable`` if the service of another state
+    directory holds the lock.
+    """
     url = database_url(database_at(home, settings))
     if url.get_backend_name() != "sqlite":
         yield

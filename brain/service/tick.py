@@ -74,7 +74,7 @@ class _Fenced:
 
 
 class Ticker:
-    """Runs turns of pools in a separate thread. A turn that fails is reported, and the next one
+    """Runs turns of pools in a separate thread. A turn that fails is reported, and the next turn
     follows.
     """
 
@@ -117,11 +117,12 @@ class Ticker:
         self._thread.start()
 
     def hurry(self) -> None:
-        """Start the next tick immediately, because a decision was made."""
+        """Start the next tick (one turn of each pool) immediately, because a decision was made."""
         self._hurry.set()
 
     def measured(self, jobs: frozenset[str]) -> None:
-        """Start a tick if the loop awaits samples of one of ``jobs``, which were just stored.
+        """Start a tick (one turn of each pool) if the loop awaits samples of one of ``jobs``, whose
+        samples were just stored.
 
         Do nothing if the last tick ended less than half a second ago, or less than its own duration
         ago.
@@ -141,7 +142,10 @@ class Ticker:
         self._hurry.set()
         self._thread.join(seconds)
         if self._thread.is_alive():
-            _log.warning("a turn is still running; its transaction will be rolled back")
+            _log.warning(
+                "the service stops during a turn; the turn's open transaction is rolled back, and "
+                "the next service runs the turn again"
+            )
             return
         try:
             with self._stores.transaction() as tx:
@@ -149,7 +153,8 @@ class Ticker:
                     tx.leases.release(pool, self._holder)
         except Unavailable as gone:
             _log.warning(
-                "the leases of pools cannot be released and last until they expire: %s",
+                "the leases of pools cannot be released, so other Brain processes wait until they "
+                "expire: %s",
                 gone.in_full,
             )
 
@@ -239,7 +244,10 @@ class Ticker:
         for what, sentence in told.items():
             if sentence not in self._told.get(pool, frozenset()):
                 _log.error(
-                    "the decision turn of pool %s failed for %s", pool, what, exc_info=bugs[what]
+                    "a bug ended the decision turn of pool %s for %s; please report the traceback",
+                    pool,
+                    what,
+                    exc_info=bugs[what],
                 )
         self._told[pool] = frozenset(told.values())
         self._metrics.undecided.labels(pool).set(len(done.undecided))
@@ -255,7 +263,11 @@ class Ticker:
         return len(told)
 
     def _failed(self, pool: PoolName, bug: Exception) -> None:
-        _log.error("the decision turn of pool %s failed", pool, exc_info=bug)
+        _log.error(
+            "a bug ended the decision turn of pool %s; please report the traceback",
+            pool,
+            exc_info=bug,
+        )
         self._memos.pop(pool, None)
         self._metrics.ticks.labels(pool, "failed").inc()
         self._condition.worsen(

@@ -250,9 +250,10 @@ class JobDocument:
                 )
 
     def check_submitted(self) -> None:
-        """Raise BadInput for a value that means nothing, in a document that a person submits.
+        """Raise BadInput for a value without a meaning in a document that a person submits.
 
-        Earlier versions stored such values, so documents in stores and clusters may have them.
+        Earlier versions stored such values, so documents in stores and clusters may have such
+        values, and are not checked here.
 
         Raises:
             BadInput: the message names the field, its value and the remedy.

@@ -24,7 +24,8 @@ from brain.views.exchange import Problem
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """A fact about a job in addition to its state, such as ``Straggler``, ``Hung`` or ``LeftNode``.
-    For an object of a cluster it is also a problem of the object, such as ``NeverFits``.
+    A condition of a job in a cluster may also report a problem of the job's object, such as
+    ``NeverFits``.
     """
 
     kind: str

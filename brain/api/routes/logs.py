@@ -1,6 +1,6 @@
 """Workers' output, read from ``replicas/<job>/<id>/output.log`` in the state directory.
 
-The output of a job in a cluster is read there by the scaler of the job's pool.
+If the job runs in a cluster, the scaler of the job's pool reads the output in the cluster.
 """
 
 import asyncio

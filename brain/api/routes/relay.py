@@ -1,4 +1,4 @@
-"""Requests that a pool's scaler takes and answers, because it has the permissions in its
+"""Requests that a pool's scaler takes and answers, because only the scaler has permissions in its
 cluster.
 """
 

@@ -120,8 +120,8 @@ async def wishes(
     responses=problems(errors.UnknownJob, Unavailable),
 )
 def environment(about: AboutJob) -> Response:
-    """Return the job's environment with its values, including those from files; only for the
-    scaler.
+    """Return the job's environment with its values, including values from files; only the scaler
+    may call this.
     """
 
     def read(tx: Transaction, job: Job) -> dict[str, str]:
@@ -144,7 +144,7 @@ def environment(about: AboutJob) -> Response:
     responses=problems(errors.UnknownJob),
 )
 def mint_agent_token(about: AboutJob, act: Act) -> Response:
-    """Create a token for the agents and the collector of one job; only for the scaler."""
+    """Create a token for the agents and the collector of one job; only the scaler may call this."""
 
     def minted(tx: Transaction) -> NewToken:
         job, now = about.job(tx), about.here.clock()

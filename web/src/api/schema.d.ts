@@ -243,8 +243,8 @@ export interface paths {
         };
         /**
          * Environment
-         * @description Return the job's environment with its values, including those from files; only for the
-         *     scaler.
+         * @description Return the job's environment with its values, including values from files; only the scaler
+         *     may call this.
          */
         get: operations["environment"];
         put?: never;
@@ -462,7 +462,7 @@ export interface paths {
         put?: never;
         /**
          * Mint Agent Token
-         * @description Create a token for the agents and the collector of one job; only for the scaler.
+         * @description Create a token for the agents and the collector of one job; only the scaler may call this.
          */
         post: operations["mint_agent_token"];
         delete?: never;
@@ -1392,7 +1392,8 @@ export interface components {
         /**
          * Condition
          * @description A fact about a job in addition to its state, such as ``Straggler``, ``Hung`` or ``LeftNode``.
-         *     For an object of a cluster it is also a problem of the object, such as ``NeverFits``.
+         *     A condition of a job in a cluster may also report a problem of the job's object, such as
+         *     ``NeverFits``.
          */
         Condition: {
             /** Kind */
