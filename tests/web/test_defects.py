@@ -299,7 +299,7 @@ def test_a_job_that_changes_is_not_amber_for_want_of_samples(browser: Browser, o
 
 def test_equal_failures_are_one_concern(browser: Browser, odd: Served) -> None:
     with visit(browser, odd) as seen:
-        expect(seen.page.get_by_role("link", name="45 jobs failed alike")).to_be_visible()
+        expect(seen.page.get_by_role("link", name="45 jobs failed for the same reason")).to_be_visible()
         expect(seen.page.locator(".att")).not_to_contain_text("sweep-7 failed")
 
 

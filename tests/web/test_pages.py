@@ -196,7 +196,7 @@ def test_a_node_that_was_left_as_sick_says_by_whom_and_why(
 ) -> None:
     with visit(browser, served) as seen:
         seen.page.goto(f"{served.url}/#/nodes")
-        expect(seen.page.get_by_text("keeps off until")).to_contain_text("fell off the bus")
+        expect(seen.page.get_by_text("avoids this node until")).to_contain_text("fell off the bus")
         seen.page.goto(f"{served.url}/#/jobs/ranker")
         told = seen.page.get_by_role("list", name="Conditions")
         expect(told).to_contain_text("Left node: the job avoids workbench until")

@@ -65,7 +65,7 @@ def test_each_action_is_carried_through_or_names_the_role(
         _act(page, "Ask for 2", "1 → 2", steer)
         _act(page, "Suspend", "will be suspended", steer)
         if steer:
-            _act(page, "Resume", "will go on", steer)
+            _act(page, "Resume", "will resume", steer)
         _act(page, "Cancel", "will be cancelled", steer)
         _go(page, acted, f"yes-{person}")
         _act(page, "Approve 2 → 3", "Approved: generation 1", decide)

@@ -84,7 +84,7 @@ async function problem(response: Response): Promise<string> {
     const said = (await response.json()) as Problem;
     return said.detail || said.title;
   } catch {
-    return `HTTP ${response.status} without an explanation`;
+    return `The answer has HTTP status ${response.status} and no explanation, so it is not from Brain: check the proxy in front of the service.`;
   }
 }
 

@@ -94,7 +94,7 @@ export function Overlay(props: OverlayProps) {
       {props.next && <line class="nowline" x1={x(end)} x2={x(end)} y1={LANE} y2={bottom} />}
       {props.next?.promised && placed[0] && <Next {...props} plan={props.next} x={x} y={placed[0].y} right={right} />}
       {placed.filter(({ panel }) => panel.lines.length === 0).map(({ panel, top, bottom: last }) => (
-        <text class="none m" key={panel.title} x={(EDGE.left + right) / 2} y={(top + last) / 2 + 4}>{`no samples, because ${panel.ofSteps ? "no step was measured" : "nothing reports this here"}`}</text>
+        <text class="none m" key={panel.title} x={(EDGE.left + right) / 2} y={(top + last) / 2 + 4}>{`no samples, because ${panel.ofSteps ? "no step was measured" : "no collector reports this value"}`}</text>
       ))}
       {placed.map((one) => <Ends key={one.panel.title} {...props} placed={one} x={x} right={right} />)}
       {cursor !== null && <Crosshair at={cursor} x={x} placed={placed} bottom={bottom} gap={frame.gap} />}

@@ -52,7 +52,7 @@ function Curve({ scaling, unit, width, chosen, ended, onChoose }: ScalingProps &
           <text class="ax e" x={EDGE.left - 8} y={y(tick) + 4}>{fixed(tick, tickDecimals(ticks[1] ?? 1))}</text>
         </g>
       ))}
-      {known.length === 0 && <text class="none m" x={(EDGE.left + width) / 2} y={HEIGHT / 2}>no curve yet, because no size is known</text>}
+      {known.length === 0 && <text class="none m" x={(EDGE.left + width) / 2} y={HEIGHT / 2}>no curve yet, because no size was measured or predicted</text>}
       <Promise sizes={sizes} x={x} y={y} />
       {sizes.map((one) => one.measured && (
         <circle key={one.replicas} class="dot" cx={x(one.replicas)} cy={y(one.measured.examples_per_second)} r="2.5" />
@@ -63,7 +63,7 @@ function Curve({ scaling, unit, width, chosen, ended, onChoose }: ScalingProps &
       ))}
       {sizes.length > 1 && <text class="ax" x="0" y={base + 36}>adds</text>}
       <text class="ax e" x={width - EDGE.right} y={base + 52}>
-        {sizes.length > 1 ? "replicas; adds: gain of that step, % of the first" : "replicas; its bounds leave one size"}
+        {sizes.length > 1 ? "replicas; adds: gain per added replica, % of the first" : "replicas; the bounds allow only this size"}
       </text>
     </svg>
   );

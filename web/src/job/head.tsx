@@ -75,7 +75,7 @@ function Figures({ job }: { job: JobView }) {
 }
 
 function memoryNote({ off, buddy, ahead_seconds }: NonNullable<JobView["memory"]>): string {
-  if (off) return "saved to storage as always";
+  if (off) return "checkpoints go to storage only";
   if (buddy === null) return ahead_seconds > 0 ? "in memory" : "all on storage";
   return buddy ? "copied to another host" : "not copied yet";
 }

@@ -38,16 +38,16 @@ function About({ model, job }: { model: ModelView; job: JobView }) {
       <Fact name="rests on">{model.basis}</Fact>
       {model.fits.map((fit) => (
         <Fact key={fit.accelerator} name={model.fits.length > 1 ? `fit, ${fit.accelerator}` : "fit"}>
-          {count(fit.configurations, "configuration")}, {fit.rank} of 10 directions told apart
+          {count(fit.configurations, "configuration")}, which determine {fit.rank} of 10 combinations of parameters
           {fit.held_out_error !== null && `, ±${percent(fit.held_out_error)} on sizes left out of the fit`}
-          {fit.bounds_hit.length > 0 && `; at a bound: ${fit.bounds_hit.join(", ")}`}
+          {fit.bounds_hit.length > 0 && `; parameters at a bound of their range: ${fit.bounds_hit.join(", ")}`}
         </Fact>
       ))}
       {model.left_out.length > 0 && <Fact name="left out">{model.left_out.join("; ")}</Fact>}
-      {model.widening > 1 && <Fact name="bands">widened {fixed(model.widening, 1)}×, because earlier ones did not hold</Fact>}
+      {model.widening > 1 && <Fact name="bands">widened {fixed(model.widening, 1)}×, because measurements lay outside earlier bands</Fact>}
       {model.surprised && <Fact name="surprised">recent worlds missed their predictions, so Brain predicts no larger size</Fact>}
       <Fact name="gradient noise">{noiseSaid(model.noise)}</Fact>
-      {model.noise.exchange_wait_share !== null && <Fact name="exchange">{percent(model.noise.exchange_wait_share)} of a step waits for gradients, with nothing left to compute</Fact>}
+      {model.noise.exchange_wait_share !== null && <Fact name="exchange">{percent(model.noise.exchange_wait_share)} of a step is a wait for gradients, while nothing is left to compute</Fact>}
       {model.best_batch && <Fact name="best batch">{fixed(model.best_batch.examples)} examples ({change(model.best_batch.gain)} goodput, each worth {percent(model.best_batch.efficiency)})</Fact>}
       {model.told_batch && <Fact name="told batch">{toldBatch(model.told_batch)}</Fact>}
       <Fact name="a restart">{duration(model.restart_seconds)}{restart}</Fact>
@@ -64,7 +64,7 @@ function noiseSaid(noise: Noise): string {
   if (noise.examples === null) return `unavailable: ${noise.unavailable ?? "nothing was measured"}; Brain keeps the global batch`;
   const scale = `${quantity(noise.examples)} examples (${quantity(noise.low)} to ${quantity(noise.high)})`;
   if (noise.batch === null) return scale;
-  return `${scale}; at ${quantity(noise.batch)} examples a step an example is worth ${percent(noise.efficiency)} of one at ${quantity(noise.first_batch)}`;
+  return `${scale}; at ${quantity(noise.batch)} examples a step, an example is worth ${percent(noise.efficiency)} of an example at ${quantity(noise.first_batch)}`;
 }
 
 function toldBatch(told: ToldBatch): string {
@@ -77,7 +77,7 @@ function toldBatch(told: ToldBatch): string {
 function told(found: Calibrated): string {
   const inside = Math.round(found.coverage * found.count);
   const range = `${percent(found.coverage_low)} to ${percent(found.coverage_high)}`;
-  return `${inside} of ${count(found.count, "promise")} held ${found.count === 1 ? "its" : "their"} band (of all promises, ${range} would); measured ${change(Math.exp(found.bias) - 1)} on average.`;
+  return `${inside} of ${count(found.count, "promise")} held ${found.count === 1 ? "its" : "their"} band (90 % interval of this share: ${range}). On average, the measured throughput differs from the promised one by ${change(Math.exp(found.bias) - 1)}.`;
 }
 
 function trialSaid(trial: FreeTrial): string {

@@ -18,7 +18,7 @@ export function Worlds({ worlds, until }: { worlds: readonly World[]; until: str
   const rising = [...worlds].sort((one, other) => one.epoch - other.epoch);
   const redone = total(worlds.map((world) => world.steps_redone));
   const down = total(worlds.map((world) => world.downtime_seconds));
-  const told = [count(worlds.length, "world"), down !== null && `${duration(down)} without a step between them`, redone !== null && `${count(redone, "step")} redone`].filter(Boolean).join(", ");
+  const told = [count(worlds.length, "world"), down !== null && `${duration(down)} without a step between worlds`, redone !== null && `${count(redone, "step")} redone`].filter(Boolean).join(", ");
   return (
     <section class="sec">
       <Heading title="Worlds" sub={`${told}; newest first`} />

@@ -176,7 +176,7 @@ function Workers({ detail: { job } }: { detail: JobDetail }) {
     <section>
       <Heading title="Workers" sub="median step time of the last minute, by rank" />
       {failure && !value && <Trouble failure={failure} what="workers" />}
-      {value?.length === 0 && <p class="quiet">No worker stepped in the last minute{job.finished_at ? ", because the job has ended" : ""}.</p>}
+      {value?.length === 0 && <p class="quiet">No worker completed a step in the last minute{job.finished_at ? ", because the job has ended" : ""}.</p>}
       {value && value.length > 0 && <RankStrip workers={value} />}
     </section>
   );

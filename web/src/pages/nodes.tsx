@@ -50,7 +50,7 @@ function Racks({ all }: { all: readonly NodeView[] }) {
           </section>
         ))}
       </div>
-      <p class="cap12">One cell per slot, else per GPU, else per core. Filled: reserved by a job. Dashed: free. Slash: drained. “?”: its scaler does not report. Left: a job found the node sick or slow, and avoids it for an hour.</p>
+      <p class="cap12">One cell is one slot; on a node without slots, one GPU; without GPUs, one core. Filled: reserved by a job. Dashed: free. Slash: drained. “?”: the node's scaler does not report. Left: a job found the node sick or slow, and avoids the node for an hour.</p>
     </>
   );
 }
@@ -70,9 +70,9 @@ function Machine({ node }: { node: NodeView }) {
     <div class="machine">
       <div class="who"><b>{node.name}</b><NodeBadge node={node} /><span class={node.ready ? "mut" : "warn"}>{node.ready ? said.map((one) => <span key={one}>{one}</span>) : `for ${age(node.seen_at, now.value)}`}</span></div>
       <Cells node={node} />
-      <p class="jn">{node.jobs.length > 0 ? node.jobs.map((name) => <a key={name} href={jobLink(name)}>{name}</a>) : <span class="mut">{!node.schedulable ? "no new replicas start here" : node.ready ? "free" : "no job of Brain's"}</span>}</p>
+      <p class="jn">{node.jobs.length > 0 ? node.jobs.map((name) => <a key={name} href={jobLink(name)}>{name}</a>) : <span class="mut">{!node.schedulable ? "no new replicas start here" : node.ready ? "free" : "no jobs"}</span>}</p>
       {node.left.map(({ job, job_name, until, why }) => (
-        <p key={job} class="jn warn" title={why}><span><a href={jobLink(job)}>{job_name}</a> keeps off until <Time at={until} />: {why}</span></p>
+        <p key={job} class="jn warn" title={why}><span><a href={jobLink(job)}>{job_name}</a> avoids this node until <Time at={until} />: {why}</span></p>
       ))}
     </div>
   );

@@ -110,7 +110,7 @@ function Did({ recent, active }: { recent: readonly PlanView[]; active: readonly
 function Saved() {
   const of = savings.value?.of[0];
   const question = "What did it save?";
-  if (!of) return <Answer question={question} note="Only plans that were measured count; nothing ran in the last 24 h.">Nothing yet</Answer>;
+  if (!of) return <Answer question={question} note="Only measured plans count, and no job ran in the last 24 h.">Nothing yet</Answer>;
   if (of.plans.length === 0) return <Answer question={question} note={note(of)}>Nothing yet</Answer>;
   const { saved_money: earned, saved_hours: hours } = of;
   const more = [give(hours), earned === null ? "" : money(earned, savings.value?.currency ?? "")].filter(Boolean).join(" \u00a0·\u00a0 ");

@@ -94,7 +94,7 @@ export function Figures({ pool, round }: { pool: PoolView; round: PoolRound }) {
       {kinds.map((kind) => (
         <div key={`price ${kind}`}>
           <dt>Price of {kind === "cpu" ? "a core" : `one ${kind}`}</dt>
-          <dd>{quantity(round.prices[kind], 2)} <small>utility at the margin</small></dd>
+          <dd>{quantity(round.prices[kind], 2)} <small>utility of one more</small></dd>
         </div>
       ))}
       <div><dt>A better division adds</dt><dd>{gap(pool.gap)} <small>at most</small></dd></div>

@@ -81,7 +81,7 @@ function Consequence({ view: { plan, blocked }, verdict }: { view: PlanView; ver
 const STEER: Record<calls.Steering, { verb: string; confirm?: string; detail: string; done: string }> = {
   cancel: { verb: "Cancel", detail: "The job ends for good; its checkpoints stay where they are.", done: "will be cancelled" },
   suspend: { verb: "Suspend", detail: "The job stops at its next safe point and frees its resources. Once resumed, it continues from there.", done: "will be suspended" },
-  resume: { verb: "Resume", detail: "The job continues from its newest checkpoint as soon as the pool has room.", done: "will go on" },
+  resume: { verb: "Resume", detail: "The job continues from its newest checkpoint as soon as the pool has room.", done: "will resume" },
   "lift-advise-only": { verb: "Let Brain act on", confirm: "Let Brain act", detail: "Brain approves its own plans again, as the job's mode says, and counts rollbacks from zero.", done: "is no longer advise-only" },
 };
 

@@ -113,7 +113,7 @@ export function Trouble({ failure, what }: { failure: Failure; what: string }) {
     case "unreachable":
       return (
         <Message icon="silent" title={`No ${what}, because the service does not answer.`}>
-          {failure.detail} Asking again by itself; <code>brain doctor</code> says what is wrong.
+          {failure.detail} This page repeats the request; <code>brain doctor</code> shows the cause.
         </Message>
       );
     default:

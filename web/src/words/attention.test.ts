@@ -25,7 +25,7 @@ test("equal failures are one concern, which counts each of their jobs", () => {
   const failed = Array.from({ length: 45 }, (_, at) => job(`run-${at}`, "Failed", { reason: `rank ${at} exited with code 137 at step ${7 * at}` }));
   const other = job("odd", "Failed", { reason: "rank 1 exited with code 1" });
   const found = concerns([...failed, other], [], [], null, NOW);
-  assert.deepEqual(found.map(({ title }) => title), ["45 jobs failed alike", "odd failed"]);
+  assert.deepEqual(found.map(({ title }) => title), ["45 jobs failed for the same reason", "odd failed"]);
   assert.match(found[0]?.detail ?? "", /run-0, run-1, run-2, run-3 and 41 more: rank 0 exited/);
   assert.deepEqual(about(found), { jobs: 46, nodes: 0 });
 });

@@ -97,7 +97,7 @@ function aboutFailures(failed: [Failed, ...Failed[]]): Concern {
   const more = others.length > 3 ? ` and ${others.length - 3} more` : "";
   return {
     rank: 1, icon: "failed", tone: "bad", at: job.updated_at, jobs: failed.map((one) => one.job.id),
-    title: others.length > 0 ? `${failed.length} jobs failed alike` : `${job.name} failed${again}`,
+    title: others.length > 0 ? `${failed.length} jobs failed for the same reason` : `${job.name} failed${again}`,
     detail: others.length > 0 ? `${job.name}, ${names}${more}: ${job.reason}` : job.reason,
     to: others.length > 0 ? ["jobs"] : ["jobs", address(job)],
   };
@@ -119,7 +119,7 @@ function aboutJob(job: JobView): Concern[] {
   if (job.state === "Queued")
     found.push({ ...base, at: job.created_at, rank: 5, icon: "clock", tone: "mut", title: `${job.name} waits to start`, detail: job.reason });
   if (job.losses.dropped + job.losses.gaps > 0)
-    found.push({ ...base, rank: 6, icon: "silent", tone: "warn", title: `${job.name} lost samples`, detail: `${job.losses.dropped} dropped, ${count(job.losses.gaps, "gap")} between sequence numbers.` });
+    found.push({ ...base, rank: 6, icon: "silent", tone: "warn", title: `${job.name} lost samples`, detail: `${count(job.losses.dropped, "sample")} dropped before they were sent, ${count(job.losses.gaps, "other sample")} missing.` });
   return found;
 }
 

@@ -24,7 +24,7 @@ test("what was saved has its share, and says whether it was done sooner or later
 
 test("advice is told apart from what was measured", () => {
   const text = h.note({ ...OF, plans: [], proposed_hours: 96, advice_kept: 2, advice_fell_short: 1 });
-  assert.equal(text, "Only plans that were measured count; none in the last 24 h. 96.0 more proposed. 2 of 3 pieces of advice not taken proved true.");
+  assert.equal(text, "Only measured plans count, and no plan was measured in the last 24 h. Plans that were not applied promised to save 96.0 GPU-h. Later measurements confirm 2 of 3 such promises.");
 });
 
 test("what was spent is said in words, money leads with its currency", () => {

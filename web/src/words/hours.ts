@@ -83,9 +83,9 @@ export function note(of: Hours): string {
     const sooner = of.sooner_hours.value;
     const time = `${duration(Math.abs(sooner) * 3600)} ${sooner < 0 ? "later" : "sooner"}`;
     said.push(`As measured, against requested sizes${share ? `: ${share} of the allocated hours` : ""}. Summed over jobs, the work ends ${time}.`);
-  } else said.push("Only plans that were measured count; none in the last 24 h.");
-  if (Math.abs(of.proposed_hours) >= 0.05) said.push(`${quantity(of.proposed_hours)} more proposed.`);
+  } else said.push("Only measured plans count, and no plan was measured in the last 24 h.");
+  if (Math.abs(of.proposed_hours) >= 0.05) said.push(`Plans that were not applied promised to save ${quantity(of.proposed_hours)} ${of.unit}.`);
   const scored = of.advice_kept + of.advice_fell_short;
-  if (scored > 0) said.push(`${of.advice_kept} of ${scored} pieces of advice not taken proved true.`);
+  if (scored > 0) said.push(`Later measurements confirm ${of.advice_kept} of ${scored} such promises.`);
   return said.join(" ");
 }
