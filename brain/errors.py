@@ -114,7 +114,7 @@ class NameTaken(Conflict):
 
 
 class VersionMismatch(Conflict):
-    """The object changed since it was read; read it again before you edit or approve it."""
+    """The object changed since you read it; read it again before you edit or approve it."""
 
 
 class KeyReused(BrainError):

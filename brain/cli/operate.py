@@ -118,9 +118,9 @@ def pool(client: BrainClient, name: str, path: str | None, form: str, dry_run: b
 
 
 def allocated(last: PoolRound) -> str:
-    """Return how many accelerators of each kind a round allocated, with their price.
+    """Return how many accelerators of each kind a round allocated, and their price.
 
-    Held jobs keep their accelerators, which are not counted.
+    Held jobs keep their accelerators.
     """
     return ", ".join(
         f"{last.used.get(kind, 0):g} of {last.capacity[kind]:g} "

@@ -20,7 +20,7 @@ _COPIED_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The directory of a script, and the path of its checkpoints, which a view must not change."""
+    """The directory of a script, and the path of its checkpoint, which a trial must not change."""
 
     directory: Path
     #: Checkpoint's path relative to ``directory``; None if it is elsewhere, or nothing is saved.

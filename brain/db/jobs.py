@@ -90,7 +90,7 @@ class SqlJobs:
             raise UnknownJob(f"no job has the id {job.id}")
         raise VersionMismatch(
             f"job {job.document.name} is at version {known.version}, not {job.version}; "
-            "read it again"
+            "read the job again"
         )
 
     def unfinished(self, pool: PoolName | None = None) -> Sequence[Job]:
@@ -211,7 +211,7 @@ class SqlPlans:
         known = self.get(plan.job, plan.generation)
         raise VersionMismatch(
             f"plan {plan.generation} of job {plan.job} is at version {known.version}, "
-            f"not {plan.version}; read it again"
+            f"not {plan.version}; read the plan again"
         )
 
     def get(self, job: JobId, generation: int) -> ScalePlan:

@@ -38,7 +38,7 @@ class SqlPools:
         if policy.version != version:
             raise VersionMismatch(
                 f"the policy of pool {policy.pool} is at version {version}, not {policy.version}; "
-                "read it again"
+                "read the policy again"
             )
         stored = replace(policy, version=version + 1)
         upsert(self._connection, policies, [row(stored)])

@@ -55,7 +55,8 @@ class MemoryJobs:
         known = self._rows[job.id].version
         if known != job.version:
             raise VersionMismatch(
-                f"job {job.document.name} is at version {known}, not {job.version}; read it again"
+                f"job {job.document.name} is at version {known}, not {job.version}; "
+                "read the job again"
             )
         stored = replace(job, version=known + 1)
         self._rows[job.id] = stored
@@ -117,7 +118,7 @@ class MemoryPlans:
         if known.version != plan.version:
             raise VersionMismatch(
                 f"plan {plan.generation} of job {plan.job} is at version {known.version}, "
-                f"not {plan.version}; read it again"
+                f"not {plan.version}; read the plan again"
             )
         self._only_active(plan)
         stored = replace(plan, version=known.version + 1)

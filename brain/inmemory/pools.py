@@ -44,7 +44,7 @@ class MemoryPools:
         if policy.version != version:
             raise VersionMismatch(
                 f"the policy of pool {policy.pool} is at version {version}, not {policy.version}; "
-                "read it again"
+                "read the policy again"
             )
         stored = replace(policy, version=version + 1)
         self._policies[policy.pool] = stored

@@ -92,7 +92,7 @@ class Verdict(StrEnum):
 
 
 class PlanVerdict(StrEnum):
-    """The outcome of a plan: every plan has exactly one."""
+    """The outcome of a plan; each plan has exactly one outcome."""
 
     #: The plan may still be applied and measured.
     NOT_YET = "not yet"

@@ -241,8 +241,12 @@ def _of_rank(job: Job, worlds: Sequence[World], rank: int, previous: bool) -> in
     found = list(dict.fromkeys(held))[previous:]
     if not found:
         ranks = sorted({member.group_rank for world in worlds for member in world.members})
-        had = f"its worlds had ranks 0 to {ranks[-1]}" if ranks else "it has not had a world yet"
-        before = " before the present one" if previous else ""
+        had = (
+            f"the job's worlds had ranks 0 to {ranks[-1]}"
+            if ranks
+            else "the job has not formed a world yet"
+        )
+        before = " before the present replica" if previous else ""
         raise errors.UnknownReplica(
             f"rank {rank}: no replica of {job.document.name} had this rank{before}; {had}"
         )

@@ -150,7 +150,7 @@ def series(
 
 
 def _left(job: Job, last: Replica) -> NodeLeft:
-    assert last.ended_at is not None, "only a replica that ended has left"
+    assert last.ended_at is not None, "a replica that left a node has ended"
     return NodeLeft(
         job=job.id, job_name=job.document.name, until=last.ended_at + UNFIT, why=last.unfit
     )

@@ -3353,7 +3353,7 @@ export interface components {
         PlanState: "Proposed" | "Approved" | "Applying" | "Applied" | "Verified" | "RolledBack" | "Rejected" | "Superseded" | "Expired" | "Failed";
         /**
          * PlanVerdict
-         * @description The outcome of a plan: every plan has exactly one.
+         * @description The outcome of a plan; each plan has exactly one outcome.
          * @enum {string}
          */
         PlanVerdict: "not yet" | "kept" | "fell short" | "rolled back" | "inconclusive" | "restored" | "not applied";
