@@ -73,7 +73,7 @@ def _become(place: Path) -> None:
         closed = [each for each in (needed, *needed.parents) if not os.access(each, os.X_OK)]
         if closed:
             sys.exit(
-                f"jobs of this submitter run as user {owner}, who cannot enter {closed[-1]} on the "
+                f"isolated jobs would run as user {owner}, who cannot enter {closed[-1]} on the "
                 f"way to {needed}; move Brain and its state directory to paths that all users may "
                 "enter, such as /opt and /var/lib"
             )

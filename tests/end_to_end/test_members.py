@@ -169,7 +169,7 @@ def test_commands_from_the_network_are_refused_where_they_make_administrators(
     assert main([f"--home={tmp_path / 'home'}", *flags]) == 1
     said = capsys.readouterr().err
     assert "--allow-remote-submit: jobs of submitters and operators run as the user of" in said
-    assert "could read the administrator's token: jobs of this submitter run as user" in said
+    assert "could read the administrator's token: isolated jobs would run as user" in said
     assert "move Brain and its state directory to paths that all users may enter, such as" in said
 
 
