@@ -8,6 +8,7 @@ from brain.api import views
 from brain.models.fitting import Point
 from brain.types.allocation import Bounds
 from brain.types.plan import PlanState
+from brain.typeset import duration
 from brain.views import JobView
 from tests.virtual import QUICK, Laptop, scaling_by
 
@@ -29,6 +30,57 @@ def test_a_job_with_slow_steps_is_measured_resized_and_judged(seconds: float) ->
     assert here.plans[0].state is PlanState.VERIFIED, here.plans[0].outcome
     assert here.plans[0].target.replicas == 2
     assert isinstance(here.sight.present, Point)
+
+
+@pytest.mark.parametrize("seconds", [2.0, 35.0, 200.0])
+def test_a_job_that_saves_after_each_step_is_measured_with_its_saves(seconds: float) -> None:
+    save = seconds / 4
+    here = Laptop(
+        scaling_by(0.9, first=seconds - save),
+        settings=USUAL,
+        replicas=Bounds(min=1, max=2),
+        noise=0.02,
+        save_every=1,
+        save_seconds=save,
+    ).start()
+    while not here.plans:
+        here.live(max(seconds, 10), every=10)
+        assert here.sight.world is not None
+        assert (here.now - here.sight.world.formed_at).total_seconds() < 100 * max(seconds, 10), (
+            here.decision.explanation.reason
+        )
+    plan = here.plans[0]
+    assert plan.measured is not None
+    assert plan.measured.examples_per_second == pytest.approx(64 / seconds, rel=0.05)
+    said = {fact.label: fact.value for fact in plan.explanation.evidence}
+    assert (
+        said["saving"]
+        == f"{duration(save)} of each step, because the script saves after most steps"
+    )
+    for _ in range(150):
+        here.live(max(seconds, 10), every=10)
+        if (plan := here.plans[0]).state is PlanState.VERIFIED:
+            break
+    assert plan.state is PlanState.VERIFIED, plan.outcome
+    assert plan.outcome.measured is not None
+    truth = seconds - save
+    assert plan.outcome.measured.examples_per_second == pytest.approx(
+        64 / (truth / 2**0.9 + save), rel=0.05
+    )
+
+
+def test_saves_after_every_second_step_are_no_part_of_a_step() -> None:
+    here = Laptop(
+        scaling_by(0.0, first=20.0),
+        settings=USUAL,
+        replicas=Bounds(min=1, max=1),
+        save_every=2,
+        save_seconds=10.0,
+    ).start()
+    here.live(HOUR, every=10)
+    assert isinstance(here.sight.present, Point)
+    assert here.sight.present.step_seconds == pytest.approx(20)
+    assert "saving" not in {fact.label for fact in here.decision.explanation.evidence}
 
 
 def test_a_slow_step_is_not_stale_and_has_a_throughput_until_three_of_them_are_missing() -> None:

@@ -18,8 +18,9 @@ from brain.types.plan import ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.resources import PoolName
 from brain.types.roles import Roles, groups_of, is_group, ranked, role_at
-from brain.types.telemetry import SourceId, ThroughputSample
+from brain.types.telemetry import Phase, SaveSample, SourceId, ThroughputSample
 from brain.types.world import Cause, Replica, ReplicaReport, World, WorldEvent, WorldReport
+from collectors.probe import measures
 from tests import builders
 
 POOL = PoolName("local")
@@ -50,6 +51,8 @@ class Laptop:
         global_batch: int | None = 64,
         noise: float = 0.0,
         behind_seconds: float = 0.0,
+        save_every: int = 0,
+        save_seconds: float = 0.0,
         stores: Stores | None = None,
         **document: Any,
     ) -> None:
@@ -57,6 +60,9 @@ class Laptop:
         self.global_batch, self.noise = global_batch, noise
         #: How far the clock of its senders is behind Brain's.
         self.behind_seconds = behind_seconds
+        #: Rank 0 saves after each of this number of steps, while all others wait.
+        self.save_every, self.save_seconds = save_every, save_seconds
+        self._phases = measures.Phases()
         #: What else the probe measures, of every rank alike.
         self.also: dict[str, Any] = {}
         self.now = builders.NOW
@@ -117,7 +123,7 @@ class Laptop:
         self.wait(downtime_seconds)
         down = {"downtime_seconds": downtime_seconds, "steps_redone": 2} if world else {}
         self.report(WorldEvent.STEPPING, epoch=epoch, size=size, cause=cause, **down)
-        self._step = 0
+        self._step, self._phases = 0, measures.Phases()
         return self
 
     def report(
@@ -156,16 +162,26 @@ class Laptop:
         for _ in range(round(seconds)):
             self.wait(1.0)
             self._stepping_seconds += 1.0
-            if self._stepping_seconds < self.step_seconds(self.size):
+            saves = self.save_every > 0 and self._step % self.save_every == 0
+            truth = self.step_seconds(self.size) + (self.save_seconds if saves else 0.0)
+            if self._stepping_seconds < truth:
                 continue  # a slow step goes on
             self._stepping_seconds = 0.0
-            self._step += max(1, round(1 / self.step_seconds(self.size)))
+            steps = max(1, round(1 / truth))
+            self._step += steps
             self._sequence += 1
             samples = [
-                self._sample(world, rank, rank == slow_rank) for rank in range(world.processes)
+                self._sample(world, rank, truth * (1.5 if rank == slow_rank else 1.0), steps)
+                for rank in range(world.processes)
             ]
+            if self.save_every:
+                samples[0] = replace(samples[0], phase=self._phase(saves))
             with self.stores.transaction() as tx:
-                tx.telemetry.add(samples, received_at=self.now, offset_seconds=self.behind_seconds)
+                tx.telemetry.add(
+                    [*samples, *([self._save(world)] if saves else [])],
+                    received_at=self.now,
+                    offset_seconds=self.behind_seconds,
+                )
         return self
 
     def live(self, seconds: float, *, every: int = 2) -> list[cycle.Turn]:
@@ -225,11 +241,24 @@ class Laptop:
             found = [event for event in tx.events.after(0) if event.kind.startswith(prefix)]
         return [f"{e.kind} {e.subject}" if e.subject is not None else e.kind for e in found]
 
-    def _sample(self, world: World, rank: int, slow: bool) -> ThroughputSample:
-        truth = self.step_seconds(world.replicas) * (1.5 if slow else 1.0)
+    def _phase(self, saved: bool) -> Phase:
+        """The phase that the probe gives to the present step of rank 0."""
+        return Phase(measures.PHASES[self._phases.next(self._step, saved, evaluated=False)])
+
+    def _save(self, world: World) -> SaveSample:
+        """The save of rank 0 before the present step ended."""
+        save = builders.save(
+            self._sequence,
+            measured_at=self.now - timedelta(seconds=self.behind_seconds),
+            step=self._step - 1,
+            save_seconds=self.save_seconds,
+        )
+        place = replace(save.place, job=self.id, epoch=world.epoch)
+        return replace(save, place=replace(place, source=SourceId(f"{world.epoch}-0-saves")))
+
+    def _sample(self, world: World, rank: int, truth: float, steps: int) -> ThroughputSample:
         step = truth * (1 + self._random.gauss(0, self.noise))
         local = None if self.global_batch is None else self.global_batch // world.processes
-        steps = max(1, round(1 / truth))
         made: dict[str, Any] = {
             "measured_at": self.now - timedelta(seconds=self.behind_seconds),
             "replicas": world.replicas,

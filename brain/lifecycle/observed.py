@@ -4,6 +4,7 @@ Each ended world is stored as one point, so a turn reads only the samples of the
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -24,7 +25,7 @@ from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
 from brain.types.job import Job
 from brain.types.recommendation import Prediction
-from brain.types.telemetry import SHARDED, ThroughputSample
+from brain.types.telemetry import SHARDED, Phase, ThroughputSample
 from brain.types.world import World
 
 #: Kind of the stored fit. New fields of ``Point`` get defaults, so that fits of an earlier release
@@ -210,11 +211,18 @@ def of_world(
 def measuring_seconds(samples: Sequence[ThroughputSample], settings: Settings) -> float:
     """Return the seconds in which a world with these samples is measured, if its steps are slow;
     0 without samples.
+
+    A rank needs some training steps, and spends time on others, too: those in which it saves.
     """
     if not samples:
         return 0.0
-    steps = _SLOW * settings.minimum_steps
-    return min(steps * samples[-1].step_seconds_mean, _SLOWEST_SECONDS)
+    spent: dict[int, float] = defaultdict(float)
+    trained: dict[int, int] = defaultdict(int)
+    for one in [one for one in samples if one.phase is not Phase.WARMUP] or samples[-1:]:
+        spent[one.place.rank] += one.steps * one.step_seconds_mean
+        trained[one.place.rank] += one.steps if one.phase is Phase.TRAINING else 0
+    step_seconds = max(seconds / max(1, trained[rank]) for rank, seconds in spent.items())
+    return min(_SLOW * settings.minimum_steps * step_seconds, _SLOWEST_SECONDS)
 
 
 def fresh_seconds(newest: ThroughputSample | None) -> float:

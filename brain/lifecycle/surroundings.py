@@ -17,6 +17,7 @@ from brain.lifecycle.distribution import not_distributed
 from brain.lifecycle.observed import ThroughputObserved, stale_after_seconds
 from brain.lifecycle.plans import obstacle
 from brain.lifecycle.records import BRAIN
+from brain.lifecycle.saving import save_seconds_per_step
 from brain.lifecycle.work import earlier_runs, limits, still_to_come
 from brain.models.estimate.past import WorldUse
 from brain.models.fitting import Point
@@ -48,8 +49,9 @@ _DISAPPOINTED_SECONDS = 6 * 3600.0
 #: Difference in log batch above which two batches count as different: a size that fell short with
 #: one may do well with the other.
 _ANOTHER_BATCH = math.log(1.5)
-#: Seconds after which a save says nothing about the script that runs now.
-_SAVES_SECONDS = 24 * 3600.0
+#: Seconds after which a save says nothing about the script that runs now, and seconds of the saves
+#: that are read if there are any.
+_SAVES_SECONDS, _LAST_SAVES_SECONDS = 24 * 3600.0, 3600.0
 #: Relative excess of step time over its peers' median above which a rank is a straggler.
 _STRAGGLER = 0.2
 #: A job leaves a node if the same rank was the slowest, by this much, in each of this number of
@@ -120,6 +122,9 @@ def situate(
         device_examples=device_examples(sight, uses),
         sharded=sharded_memory(sight, uses),
         data_wait_share=waited,
+        save_seconds=save_seconds_per_step(
+            sight.samples, saves, since=now - timedelta(seconds=_LAST_SAVES_SECONDS)
+        ),
         cpu_share=_cpu(tx, job, sight, waited, now),
         io_stalled_share=_stalled(tx, job, waited, now),
         served=served,
@@ -167,8 +172,8 @@ def _age(sight: ThroughputObserved, now: datetime) -> float | None:
 
 def _saves(tx: Transaction, job: Job, now: datetime) -> Sequence[SaveSample]:
     """Return the newest saves; the whole day is only read if the last hour has none."""
-    hour = tx.telemetry.saves(job.id, since=now - timedelta(hours=1))
-    return hour or tx.telemetry.saves(job.id, since=now - timedelta(seconds=_SAVES_SECONDS))
+    newest = tx.telemetry.saves(job.id, since=now - timedelta(seconds=_LAST_SAVES_SECONDS))
+    return newest or tx.telemetry.saves(job.id, since=now - timedelta(seconds=_SAVES_SECONDS))
 
 
 def _away(decided: Recommendation | None, now: datetime) -> float | None:

@@ -114,6 +114,9 @@ def _evidence(
         found.append(("rests on", situation.model.basis))
     if situation.data_wait_share is not None:
         found.append(("waiting for data", f"{percent(situation.data_wait_share)} of the step"))
+    if situation.save_seconds is not None:
+        saving = f"{duration(situation.save_seconds)} of each step"
+        found.append(("saving", f"{saving}, because the script saves after most steps"))
     if situation.served is not None:
         found.append(("parameter servers", _servers(situation.served.servers)))
     seen = situation.restarts_measured

@@ -147,6 +147,8 @@ class Situation:
     #: Share of the step time that workers wait for data; busy share of its nodes' CPUs.
     data_wait_share: float | None = None
     cpu_share: float | None = None
+    #: Seconds of a step for which the script saves; None unless it saves after most steps.
+    save_seconds: float | None = None
     #: Share of time in which processes of its nodes wait for storage, if workers wait for data.
     io_stalled_share: float | None = None
     #: The job with its parameter servers as measured; None: it has none, or they were not measured.

@@ -10,11 +10,32 @@ if TYPE_CHECKING:
 
 #: Number of first steps in the phase ``warmup``, in which allocators, autotuners and caches fill.
 WARMUP_STEPS = 5
+#: A pause (a save or an evaluation) is part of the step if most of the newest steps had one: this
+#: number of steps of this number. A script that pauses at every second step has 4 of 8.
+PAUSED_STEPS, RECENT_STEPS = 5, 8
 #: Most steps of a window for its medians; sorting more would block the interpreter for too long.
 WINDOW_STEPS = 1000
 
 PHASES = ("training", "warmup", "checkpoint", "evaluation")
 TRAINING, WARMUP, CHECKPOINT, EVALUATION = range(4)
+
+
+class Phases:
+    """Gives each step its phase."""
+
+    def __init__(self) -> None:
+        # One bit for each of the newest steps, which is set if the step had a pause.
+        self.paused = 0
+
+    def next(self, step: int, saved: bool, evaluated: bool) -> int:
+        """Return the phase of the next step, the ``step``-th of this process."""
+        pause = saved or evaluated
+        self.paused = (self.paused << 1 | pause) & (1 << RECENT_STEPS) - 1
+        if step <= WARMUP_STEPS:
+            return WARMUP
+        if not pause or bin(self.paused).count("1") >= PAUSED_STEPS:
+            return TRAINING
+        return CHECKPOINT if saved else EVALUATION
 
 
 def samples(measured: tuple[Any, ...]) -> list[Any]:

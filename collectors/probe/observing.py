@@ -61,6 +61,7 @@ class Probe:
         self.batches = Batches()
         self.evaluating = False
         self.saving = False
+        self.phases = measures.Phases()
         self.thread = 0
         # The window of steps.
         self.window: list[tuple[Any, ...]] = []
@@ -215,12 +216,7 @@ class Probe:
         self.control[fields.STEPS] = steps
         self.control[fields.LAST] = now
         self.control[fields.DOING] = 0
-        if steps <= measures.WARMUP_STEPS:
-            phase = measures.WARMUP
-        elif self.saving:
-            phase = measures.CHECKPOINT
-        else:
-            phase = measures.EVALUATION if self.evaluating else measures.TRAINING
+        phase = self.phases.next(steps, self.saving, self.evaluating)
         self.window.append((phase, now - self.since, wait, micro, examples, batch))
         if steps >= self.gradients.due:
             self.gradients.open(steps, now)

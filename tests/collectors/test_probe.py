@@ -87,6 +87,43 @@ def test_the_first_five_steps_are_warm_up(tmp_path: Path) -> None:
         assert sum(window.steps for window in job.windows if window.phase == "warmup") == 5
 
 
+def _phases(directory: Path, pause: str) -> dict[str, int]:
+    """The steps of each phase of a script that makes 40 steps, with a pause after each."""
+    script = f"""
+    evaluated = data(examples=8)
+    for index, (x,) in enumerate(data(examples=320)):
+        learn(x); optimizer.step()
+        {pause}
+    """
+    found: dict[str, int] = {}
+    with worker(directory) as job:
+        job.run(NETWORK + _plain(script))
+        for window in job.windows:
+            found[window.phase] = found.get(window.phase, 0) + window.steps
+    return found
+
+
+@pytest.mark.parametrize(
+    "pause",
+    [
+        "torch.save(net.state_dict(), 'ck.pt')",
+        "index % 5 and torch.save(net.state_dict(), 'ck.pt')",
+        "with torch.no_grad(): list(evaluated)",
+    ],
+)
+def test_a_pause_after_most_steps_is_part_of_the_step(tmp_path: Path, pause: str) -> None:
+    found = _phases(tmp_path, pause)
+    assert (found["warmup"], sum(found.values())) == (5, 40)
+    # Few steps are seen at first.
+    assert found["training"] >= 34
+
+
+def test_a_save_after_every_second_step_is_no_part_of_a_step(tmp_path: Path) -> None:
+    pause = "index % 2 and torch.save(net.state_dict(), 'ck.pt')"
+    found = _phases(tmp_path, pause)
+    assert found == {"warmup": 5, "training": 18, "checkpoint": 17}
+
+
 def test_slow_steps_make_one_sample_each(tmp_path: Path) -> None:
     script = "for (x,) in data(examples=24):\n    learn(x); optimizer.step(); time.sleep(1.1)\n"
     with worker(tmp_path) as job:
