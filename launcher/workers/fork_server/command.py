@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -106,9 +107,8 @@ def first_path(
     '/job'
     >>> first_path(script, "/", {})
     """
-    letters = "".join(each for each in command.options if not each.startswith(("-W", "-X", "--")))
-    isolated = "I" in letters or "E" in letters
-    if "I" in letters or "P" in letters or (not isolated and environment.get("PYTHONSAFEPATH")):
+    letters = _letters(command)
+    if letters & {"I", "P"} or _variable("PYTHONSAFEPATH", command, environment):
         return None
     if command.kind != "script":
         return directory
@@ -116,6 +116,39 @@ def first_path(
     # Who reads a pipe takes its text away from the script.
     archive = os.path.isfile(path) and zipfile.is_zipfile(path)
     return path if os.path.isdir(path) or archive else os.path.dirname(path)
+
+
+def search_path(
+    command: PythonCommand, python: str, directory: str, environment: Mapping[str, str]
+) -> list[str]:
+    """Return the directories in which ``python`` searches the modules of a command, as far as they
+    are known without running it.
+
+    >>> module = PythonCommand(kind="module", options=("-E",), target="a", arguments=())
+    >>> search_path(module, "/none/bin/python", "/job", {"PYTHONPATH": "/mine"})
+    ['/job']
+    """
+    first = first_path(command, directory, environment)
+    given = _variable("PYTHONPATH", command, environment).split(os.pathsep)
+    own = [os.path.join(directory, each) for each in given if each]
+    prefix = Path(python).parent.parent
+    libraries = sys.path if python == sys.executable else map(str, prefix.glob("lib*/python3*"))
+    packages = map(str, prefix.glob("lib*/python3*/*-packages"))
+    return [each for each in [first, *own, *libraries, *packages] if each]
+
+
+def _letters(command: PythonCommand) -> set[str]:
+    return {
+        letter
+        for option in command.options
+        if option.startswith("-") and not option.startswith(("-W", "-X", "--"))
+        for letter in option
+    }
+
+
+def _variable(name: str, command: PythonCommand, environment: Mapping[str, str]) -> str:
+    """Return a variable of the interpreter; empty if its options let it ignore variables."""
+    return "" if _letters(command) & {"I", "E"} else environment.get(name, "")
 
 
 def has_modules(directory: str | None, names: Sequence[str]) -> bool:
@@ -126,23 +159,47 @@ def has_modules(directory: str | None, names: Sequence[str]) -> bool:
     )
 
 
-def source_of(command: PythonCommand, directory: str) -> bytes | None:
-    """Return the script's text if it is in the job's own directory; else None. The text of a pipe
-    counts as empty, because only the script can read it.
+def source_of(command: PythonCommand, directory: str, places: Sequence[str] = ()) -> bytes | None:
+    """Return the text that a command runs; None if it is unknown. The text of a pipe counts as
+    empty, because only the script can read it.
+
+    ``places`` are the directories in which modules are searched.
     """
     if command.kind == "command":
         return os.fsencode(command.target)
-    base = Path(directory, command.target)
     if command.kind == "module":
-        base = Path(directory, *command.target.split("."))
-    candidates = [base, base.with_name(base.name + ".py"), base / "__main__.py"]
-    for path in candidates:
+        return _module_source(command.target, places)
+    base = Path(directory, command.target)
+    for path in (base, base / "__main__.py"):
         if path.exists() and not (path.is_file() or path.is_dir()):
             return b""
         try:
             return path.read_bytes()
         except OSError:
             continue
+    return None
+
+
+def _module_source(name: str, places: Sequence[str]) -> bytes | None:
+    """Return the text of a module, after the texts of its packages, which run before it.
+
+    Nothing is imported, because that would run the packages here.
+    """
+    texts = []
+    for part in (*name.split("."), "__main__"):
+        tails = (os.path.join(part, "__init__.py"), part + ".py")
+        files = (os.path.join(place, tail) for place in places for tail in tails)
+        if (found := next(filter(os.path.isfile, files), None)) is None:
+            # A namespace package, perhaps.
+            places = list(filter(os.path.isdir, (os.path.join(place, part) for place in places)))
+            continue
+        try:
+            texts.append(Path(found).read_bytes())
+        except OSError:
+            return None
+        if not found.endswith(tails[0]):
+            return b"\n".join(texts)
+        places = [os.path.dirname(found)]
     return None
 
 

@@ -53,7 +53,7 @@ class ScriptImports:
 
     def text(self) -> str:
         """Return a digest of the script's text; empty if it is not known."""
-        source = self._command and commands.source_of(self._command, self._config.directory)
+        source = self._source()
         return hashlib.sha256(source).hexdigest() if source else ""
 
     def safe(self) -> tuple[str, ...]:
@@ -70,5 +70,13 @@ class ScriptImports:
             return ()
         if self.known.modules:
             return self.known.preload(TORCH if "torch" in self.known.modules else ())
-        source = commands.source_of(self._command, self._config.directory)
-        return self.known.preload(TORCH if self._torch and commands.wants_torch(source) else ())
+        wants = self._torch and commands.wants_torch(self._source())
+        return self.known.preload(TORCH if wants else ())
+
+    def _source(self) -> bytes | None:
+        command, config = self._command, self._config
+        if command is None:
+            return None
+        python = config.entrypoint.argv[0]
+        places = commands.search_path(command, python, config.directory, config.environment)
+        return commands.source_of(command, config.directory, places)
