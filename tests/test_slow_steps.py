@@ -99,6 +99,19 @@ def test_a_slow_step_is_not_stale_and_has_a_throughput_until_three_of_them_are_m
     assert "StaleTelemetry" in [one.kind for one in seen(here).conditions]
 
 
+def test_the_workers_of_a_slow_job_are_shown_over_three_of_its_steps() -> None:
+    here = Laptop(
+        scaling_by(0.0, first=70.0), settings=USUAL, replicas=Bounds(min=1, max=1)
+    ).start()
+    here.live(10 * 70)
+    here.wait(130)
+    with here.transaction() as (tx, job):
+        assert [one.step_seconds for one in views.workers(tx, job, USUAL, here.now)] == [70]
+    here.wait(100)
+    with here.transaction() as (tx, job):
+        assert views.workers(tx, job, USUAL, here.now) == ()
+
+
 def test_a_fast_job_is_stale_as_soon_as_ever() -> None:
     here = Laptop(scaling_by(0.9), settings=USUAL, replicas=Bounds(min=1, max=2)).start()
     here.live(100)

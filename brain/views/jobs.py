@@ -99,7 +99,7 @@ class JobView:
     #: ``examples/s``, or ``steps/s`` if the probe saw no batch size.
     unit_of_throughput: str
     #: Throughput of the present world, measured as for decisions: over the last minute, or over a
-    #: quarter of an hour if the minute has too few steps. None if unknown.
+    #: longer time if the minute has too few steps. None if unknown.
     throughput: Prediction | None
     #: Throughput that the standing plan promised at this size, if any.
     promised: Prediction | None

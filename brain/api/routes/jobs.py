@@ -378,7 +378,9 @@ def series(
     "/jobs/{job}/workers", response_model=Page[WorkerView], responses=problems(errors.UnknownJob)
 )
 def workers(about: AboutJob) -> Response:
-    """Return the step time of each worker of the present world over the last minute."""
+    """Return the step time of each worker of the present world, over the last minute, or over
+    three steps if they take longer.
+    """
     now = about.here.clock()
     return about.read(lambda tx, job: Page(items=views.workers(tx, job, about.here.settings, now)))
 

@@ -191,7 +191,9 @@ def wishes(
 
 
 def workers(tx: Transaction, job: Job, settings: Settings, now: datetime) -> tuple[WorkerView, ...]:
-    """Return the step time of each worker of the present world over the last minute, by rank."""
+    """Return the step time of each worker of the present world by rank, over the last minute, or
+    over three steps if they take longer.
+    """
     return RecentMeasurements(tx, job, tx.worlds.latest(job.id), settings, now).workers()
 
 

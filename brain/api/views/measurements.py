@@ -121,8 +121,8 @@ class RecentMeasurements:
         return of_world(tx, job, world, settings=self._settings, now=self._now)[1]
 
     def share(self, metric: str) -> float | None:
-        """Return the mean over the last minute of a metric whose values are fractions (0 to 1);
-        None if nothing was measured.
+        """Return the mean of a metric whose values are fractions (0 to 1), over the last minute, or
+        over three steps if they take longer; None if nothing was measured.
         """
         of_workers = metric == "data_wait_share"
         samples: Sequence[Sample] = self._recent if of_workers else self._hosts

@@ -500,7 +500,8 @@ export interface paths {
         };
         /**
          * Workers
-         * @description Return the step time of each worker of the present world over the last minute.
+         * @description Return the step time of each worker of the present world, over the last minute, or over
+         *     three steps if they take longer.
          */
         get: operations["workers"];
         put?: never;
