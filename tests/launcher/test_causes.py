@@ -1,6 +1,7 @@
 """Scripts that fail, as a user starts them: the last line of ``brain-run`` names the cause."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -78,11 +79,16 @@ def last_line(
     *arguments: str,
     workers: int = 1,
     output: int | None = None,
+    shell: str = "",
+    code: int = 1,
 ) -> str:
-    """What ``brain-run`` says last of a script that fails and prints to ``output``."""
+    """What ``brain-run`` says last of a script that fails with a code, and prints to ``output``;
+    ``shell`` are commands before it.
+    """
     (tmp_path / "train.py").write_text(script)
     run = subprocess.run(
         [
+            *(("bash", "-c", f'{shell}; exec "$@"', "bash") if shell else ()),
             # Not "python -m launcher.cli": that imports the script's own modules itself.
             *(str(Path(sys.executable).with_name("brain-run")), f"--nproc-per-node={workers}"),
             *("train.py", *arguments),
@@ -94,7 +100,7 @@ def last_line(
         text=True,
         timeout=170,
     )
-    assert run.returncode == 1
+    assert run.returncode == code
     return run.stderr.splitlines()[-1]
 
 
@@ -155,6 +161,11 @@ def test_a_stream_that_was_taken_apart_does_not_hide_the_cause(tmp_path: Path) -
 def test_a_limit_on_the_size_of_files_is_named(tmp_path: Path) -> None:
     said = last_line(tmp_path, LIMITED_FILES)
     assert "its own limit on the size of files: RLIMIT_FSIZE is 1048576 bytes" in said
+
+
+def test_a_limit_on_processor_time_is_named_if_it_may_have_ended_the_worker(tmp_path: Path) -> None:
+    said = last_line(tmp_path, "while True: pass", shell="ulimit -t 8", code=128 + signal.SIGKILL)
+    assert "its own limit on processor time (RLIMIT_CPU is 8 s), or a person or program" in said
 
 
 def test_an_output_that_nobody_reads_is_no_broken_connection(tmp_path: Path) -> None:

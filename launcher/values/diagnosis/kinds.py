@@ -196,7 +196,8 @@ def cause(code: int, message: str, signs: Signs) -> FailureCause:
     # What left the script ended it, whatever signal came while it was on its way out.
     kind = FailureKind.CODE if words and signs.traceback else _by_code(code, words)
     own = signal_name(code if code < 0 else 128 - code)
-    meaning = _OWN.get(own, "") if kind is FailureKind.KILLED else ""
+    killed = kind is FailureKind.KILLED
+    meaning = (_OWN.get(own) or _limited(kind, signs)) if killed else ""
     return FailureCause(
         kind=kind, words=words, place=place, meaning=meaning, evidence=tuple(evidence)
     )
@@ -292,10 +293,17 @@ def _too_little(free_bytes: int, words: str) -> bool:
 
 def _limited(kind: FailureKind, signs: Signs) -> str:
     """Return which of the process's own limits refused memory (no kernel counter rose) or a larger
-    file.
+    file, or may have ended it.
     """
     files = [each for each in signs.limits if each.startswith("RLIMIT_FSIZE")]
-    memory = [each for each in signs.limits if each not in files]
+    times = [each for each in signs.limits if each.startswith("RLIMIT_CPU")]
+    memory = [each for each in signs.limits if each not in (*files, *times)]
+    if kind is FailureKind.KILLED and times:
+        said = times[0].replace(" ", " is ")
+        return (
+            f"the process reached its own limit on processor time ({said} s), or a person or "
+            "program killed it"
+        )
     if kind is FailureKind.STORAGE and files:
         return f"the process reached its own limit on the size of files: {_said(files)}"
     if kind is not FailureKind.MEMORY or not memory or signs.oom_kills or signs.host_oom_kills:

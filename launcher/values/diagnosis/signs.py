@@ -19,7 +19,8 @@ class Signs:
     #: empty and None where no save did, or nothing could be read.
     saving: str = ""
     free_bytes: int | None = None
-    #: Limits on memory that the process itself had, as ``RLIMIT_AS 8589934592``.
+    #: Limits that the process itself had, as ``RLIMIT_AS 8589934592``: those on memory and files if
+    #: an exception left the script, that on processor time if SIGKILL ended it.
     limits: tuple[str, ...] = ()
     #: The standard stream that had no reader any more when a pipe broke, ``standard output``; empty
     #: if another pipe broke, or none.

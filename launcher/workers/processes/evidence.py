@@ -7,6 +7,8 @@ This module needs no privileges, and ignores sources that it cannot read.
 import json
 import os
 import re
+import resource
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +79,7 @@ def signs(
         tail=tail.decode(errors="replace")[-_CHARACTERS:],
         saving=said.saving,
         free_bytes=said.free_bytes,
-        limits=said.limits,
+        limits=said.limits or _processor_limit(code),
         unread=said.unread,
         oom_kills=max(0, more),
         # Another container's want of memory is none of ours where ours has a count of its own.
@@ -86,6 +88,15 @@ def signs(
         xids=xids(before.at_seconds, root) if before.cards else (),
         lost_cards=tuple(sorted(before.cards - cards(root))) if before.cards else (),
     )
+
+
+def _processor_limit(code: int) -> tuple[str, ...]:
+    """Return the hard limit on processor time, which workers inherit from this process, if SIGKILL
+    ended a worker: the kernel sends SIGKILL to a process that reaches the limit.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    return (f"RLIMIT_CPU {hard}",) if killed and hard != resource.RLIM_INFINITY else ()
 
 
 def shm_bytes(root: Path = Path("/")) -> int | None:
