@@ -498,6 +498,14 @@ def test_what_a_script_imports_is_imported_ahead_the_next_time_if_that_is_safe(
     )
 
 
+def test_a_worker_whose_imports_are_timed_makes_all_its_imports(tmp_path: Path) -> None:
+    environment = dict(os.environ) | {"PYTHONPROFILEIMPORTTIME": "1"}
+    config = a_script(tmp_path, "import json, logging", environment=environment)
+    assert asyncio.run(run_to_end(config)) == [0]
+    timed = {line.rpartition("|")[2].strip() for line in printed(tmp_path).splitlines()}
+    assert {"json", "logging", "io"} <= timed
+
+
 def test_a_verdict_holds_as_long_as_the_rules_by_which_it_was_found(tmp_path: Path) -> None:
     rule = tmp_path / "traces.py"
     verdicts = []

@@ -41,7 +41,9 @@ class ForkServer:
     ) -> None:
         """Use ``open``."""
         self._config, self._say, self._patience_seconds = config, say, patience_seconds
-        self._command = commands.read(config.entrypoint.argv) if config.entrypoint.python else None
+        # Who measures imports measures those of a new interpreter.
+        forks = config.entrypoint.python and "PYTHONPROFILEIMPORTTIME" not in config.environment
+        self._command = commands.read(config.entrypoint.argv) if forks else None
         self._imports = ScriptImports(config, self._command, self._once)
         self._channel: Channel | None = None
         self._parking: ParkedWorkers | None = None
