@@ -96,7 +96,8 @@ def _replay(found: sa.URL, file: Path, tables: Sequence[str]) -> None:
     """Drop tables and restore others in one transaction, which is rolled back if anything fails."""
     _expect_installed("psql")
     _expect_installed("pg_restore")
-    first = ["BEGIN", *(f"DROP TABLE {table} CASCADE" for table in tables)]
+    # A partition is gone with its table.
+    first = ["BEGIN", *(f"DROP TABLE IF EXISTS {table} CASCADE" for table in tables)]
     with subprocess.Popen(
         [
             *("psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"),

@@ -4,12 +4,12 @@
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from brain.db import samples
+from brain.db import partitions, samples
 from brain.db.columns import Hour, Instant, Micros, Microseconds, Minute, insert
 from brain.db.samples import (
     host_contexts,
@@ -102,13 +102,15 @@ def retire(
     If another transaction is folding samples now, do nothing, because both would fold the same
     rows.
     """
-    if connection.dialect.name == "postgresql":
-        alone = sa.select(sa.func.pg_try_advisory_xact_lock(_RETENTION))
-        if not connection.execute(alone).scalar_one():
-            return 0
+    if not _alone(connection):
+        return 0
+    parts = {rows: partitions.partitions(connection, rows) for rows in partitions.PARTITIONED}
+    limits = {rows: partitions.boundary(found, raw_before) for rows, found in parts.items()}
+    whole = {rows: partitions.old(found, raw_before) for rows, found in parts.items()}
     for name, metric in METRICS.items():
-        connection.execute(_fold(connection, name, metric, raw_before))
-    connection.execute(_keep_steps(connection, raw_before))
+        of = samples.host_rows if metric.table is host_samples else samples.throughput_rows
+        connection.execute(_fold(connection, name, metric, limits[of]))
+    connection.execute(_keep_steps(connection, limits[samples.throughput_rows]))
     connection.execute(_fold_minutes(connection, means_before))
     gone = 0
     for dated in (minute_means.c.minute < means_before, hour_means.c.hour < hours_before):
@@ -120,15 +122,40 @@ def retire(
         # Saves are few, and show how a job checkpoints, so they stay as long as the means.
         (samples.save_contexts, samples.save_rows, means_before),
     ):
-        limit = sa.literal(before, Micros())
-        old = (rows.c.slot <= samples.slot_of(limit)) & (samples.instant_of(rows) < limit)
+        old = _before(rows.c.slot, samples.instant_of(rows), limits.get(rows, before))
         # Rows are deleted by their contexts, the key by which SQLite finds them.
         mine = rows.c.context.in_(sa.select(contexts.c.id))
-        gone += connection.execute(sa.delete(rows).where(mine, old)).rowcount
+        # Rows of the partitions that are dropped below.
+        other = (sa.not_(each.holds(rows.c.slot)) for each in whole.get(rows, ()))
+        gone += connection.execute(sa.delete(rows).where(mine, old, *other)).rowcount
         connection.execute(_forget(contexts, rows, raw_before))
+    # Last, because nobody can use the tables from here to the end of the transaction.
+    gone += sum(_drop(connection, each) for found in whole.values() for each in found)
     if connection.dialect.name == "sqlite":
         give_back(connection, _GIVEN_BACK)
     return gone
+
+
+def make_ahead(connection: sa.Connection, *, now: datetime, keep: timedelta) -> None:
+    """Make the partitions of the next hours, unless another transaction makes them now."""
+    if connection.dialect.name == "postgresql" and _alone(connection):
+        partitions.make_ahead(connection, now, keep)
+
+
+def _alone(connection: sa.Connection) -> bool:
+    if connection.dialect.name != "postgresql":
+        return True
+    alone = sa.select(sa.func.pg_try_advisory_xact_lock(_RETENTION))
+    return bool(connection.execute(alone).scalar_one())
+
+
+def _drop(connection: sa.Connection, partition: partitions.Partition) -> int:
+    """Drop a partition, or empty it if it is in use; return the number of its rows."""
+    rows = sa.table(partition.name)
+    count = connection.execute(sa.select(sa.func.count()).select_from(rows)).scalar_one()
+    if not partitions.drop(connection, partition):
+        connection.execute(sa.delete(rows))
+    return int(count)
 
 
 def _forget(contexts: sa.Table, rows: sa.Table, before: datetime) -> sa.Delete:
@@ -154,7 +181,7 @@ def joined(mean: Number, low: Number, high: Number, weight: Number) -> tuple[Num
 
 def _fold(connection: sa.Connection, name: str, metric: Metric, before: datetime) -> Any:
     rows = metric.table.c
-    minute, limit = Minute(rows.corrected_at), sa.literal(before, Micros())
+    minute, old = Minute(rows.corrected_at), _before(rows.slot, rows.corrected_at, before)
     # SQLite would read every row otherwise.
     of = host_contexts if metric.table is host_samples else throughput_contexts
     by_context = rows.context.in_(sa.select(of.c.id))
@@ -165,9 +192,7 @@ def _fold(connection: sa.Connection, name: str, metric: Metric, before: datetime
             sa.type_coerce(minute, Instant).label("minute"),
             *joined(metric.value, metric.value, metric.value, metric.weight),
         )
-        .where(
-            rows.slot <= samples.slot_of(limit), rows.corrected_at < limit, metric.says, by_context
-        )
+        .where(old, metric.says, by_context)
         # The minute comes first: grouped by job first, SQLite would read every row in that order.
         .group_by(minute, rows.job)
     )
@@ -177,13 +202,11 @@ def _fold(connection: sa.Connection, name: str, metric: Metric, before: datetime
 def _keep_steps(connection: sa.Connection, before: datetime) -> Any:
     """Return the statement that keeps the last step of each world whose samples retire."""
     rows = throughput_samples.c
-    limit = sa.literal(before, Micros())
     last = (
         sa.select(rows.job, rows.epoch, sa.func.max(rows.step))
         .where(
             rows.rank == 0,
-            rows.slot <= samples.slot_of(limit),
-            rows.corrected_at < limit,
+            _before(rows.slot, rows.corrected_at, before),
             rows.context.in_(sa.select(throughput_contexts.c.id)),
         )
         .group_by(rows.job, rows.epoch)
@@ -193,6 +216,12 @@ def _keep_steps(connection: sa.Connection, before: datetime) -> Any:
     return statement.on_conflict_do_update(
         index_elements=["job", "epoch"], set_={"step": sa.case((new > known, new), else_=known)}
     )
+
+
+def _before(slot: Number, at: Number, limit: datetime) -> sa.ColumnElement[bool]:
+    # A limit at the first instant of a slot leaves out that slot, and so its whole partition.
+    last = sa.literal(limit - timedelta(microseconds=1), Micros())
+    return (slot <= samples.slot_of(last)) & (at <= last)
 
 
 def _fold_minutes(connection: sa.Connection, before: datetime) -> Any:

@@ -241,6 +241,9 @@ class SqlTelemetry:
     ) -> Mapping[JobId, Sequence[SeriesBucket]]:
         return series.lines(self._connection, asked, points=points)
 
+    def make_ready(self, *, now: datetime, keep: timedelta) -> None:
+        retention.make_ahead(self._connection, now=now, keep=keep)
+
     def retire(
         self, *, raw_before: datetime, means_before: datetime, hours_before: datetime
     ) -> int:

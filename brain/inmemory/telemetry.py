@@ -156,6 +156,9 @@ class MemoryTelemetry:
         seen = [*self._raw(job, metric), *self._folded(job, metric)]
         return drawn.drawn((drawn.index(at), it) for at, it in seen if since <= at < until)
 
+    def make_ready(self, *, now: datetime, keep: timedelta) -> None:
+        pass
+
     def retire(
         self, *, raw_before: datetime, means_before: datetime, hours_before: datetime
     ) -> int:

@@ -147,13 +147,21 @@ class TelemetryStore(Protocol):
         """
         ...
 
+    def make_ready(self, *, now: datetime, keep: timedelta) -> None:
+        """Make room for the samples of the next hours, which are stored for about ``keep``.
+
+        Samples are also stored without this call, but then their retirement takes longer.
+        """
+        ...
+
     def retire(
         self, *, raw_before: datetime, means_before: datetime, hours_before: datetime
     ) -> int:
         """Replace samples older than ``raw_before`` by 1-minute means, and 1-minute means older
         than ``means_before`` by 1-hour means; delete 1-hour means from before ``hours_before``.
 
-        Return the number of deleted rows. After a crash at any point, the next call continues.
+        Return the number of deleted rows. After a crash at any point, the next call continues. A
+        store that retires samples of several hours together keeps them up to that much longer.
         """
         ...
 

@@ -37,6 +37,8 @@ _REST_SECONDS = 0.5
 _RETENTION_SECONDS, _DISK_SECONDS, _FIRST_SECONDS = 3600.0, 60.0, 30.0
 #: Number and length of the steps in which an hour of samples is retired.
 _STEPS, _STEP = 12, timedelta(minutes=5)
+#: A retention is skipped if the clock advanced so much more than the time that passed.
+_SET_FORWARD = timedelta(hours=1)
 _DAY = timedelta(hours=24)
 #: Time for which ended tokens and sessions stay in the list.
 _ENDED = timedelta(days=30)
@@ -111,6 +113,8 @@ class Ticker:
         #: Seconds of ``time.monotonic`` at which the next retention begins.
         self.retain_at = self._look_at = time.monotonic() + _FIRST_SECONDS
         self._retaining: threading.Thread | None = None
+        #: Clock and ``time.monotonic`` at the last retention.
+        self._retained = self._clock(), time.monotonic()
         self._thread = threading.Thread(target=self._run, name="tick", daemon=True)
 
     def start(self) -> None:
@@ -325,6 +329,10 @@ class Ticker:
 
     def _retain_beside(self) -> None:
         """Run ``retain`` in a thread of its own, because a large directory would delay turns."""
+        if self._was_set_forward():
+            # A wrong clock may be corrected within the hour, but deleted samples are gone.
+            _log.warning("the clock was set forward; Brain deletes old data in an hour")
+            return
         try:
             self.retain()
         except Unavailable as gone:
@@ -334,6 +342,11 @@ class Ticker:
         except Exception:  # noqa: BLE001 - the next one may succeed, and turns go on
             _log.exception("old data could not be deleted; Brain tries again in an hour")
 
+    def _was_set_forward(self) -> bool:
+        now, (then, began) = self._clock(), self._retained
+        self._retained = now, time.monotonic()
+        return now - then > timedelta(seconds=time.monotonic() - began) + _SET_FORWARD
+
     def retain(self) -> None:
         """Replace old samples by means and delete old means, as the settings say; then forget nodes
         that are gone, and delete old directories of ended jobs.
@@ -342,6 +355,8 @@ class Ticker:
         oldest = now - timedelta(seconds=self._settings.raw_seconds)
         means = now - timedelta(seconds=self._settings.means_seconds)
         hours = now - timedelta(seconds=self._settings.hours_seconds)
+        with self._stores.transaction() as tx:
+            tx.telemetry.make_ready(now=now, keep=now - oldest)
         # In steps, because on SQLite everything else waits for each transaction.
         for left in range(_STEPS - 1, -1, -1):
             with self._stores.transaction() as tx:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from brain import calls
 from brain.client import BrainClient
-from brain.db import SqlStores
+from brain.db import SqlStores, prepare
 from brain.db.stores import _WRITERS
 from brain.errors import Unavailable
 from tests.api.app import digits
@@ -97,6 +97,32 @@ def test_jobs_are_run_and_measured_by_way_of_a_pooler(tmp_path: Path, pooled_url
         admin.send(calls.cancel(ids[1]))
         assert admin.send(calls.job(ids[1])).job.state in {"Cancelling", "Cancelled"}
         assert admin.send(calls.health()).degraded == ()
+
+
+def test_partitions_are_made_and_dropped_by_way_of_a_pooler(
+    pooled_url: str, postgresql: Server
+) -> None:
+    prepare(pooled_url)
+    now = datetime.now(UTC)
+    name = sa.make_url(pooled_url).database or ""
+    ends = []
+    with closing(SqlStores(pooled_url)) as stores, postgresql.connected(name) as plain:
+        for days in (0, 3):
+            at = now + timedelta(days=days)
+            with stores.transaction() as tx:
+                tx.telemetry.make_ready(now=at, keep=timedelta(days=1))
+            with stores.transaction() as tx:
+                long_ago = at - timedelta(days=365)
+                tx.telemetry.retire(
+                    raw_before=at - timedelta(days=1), means_before=long_ago, hours_before=long_ago
+                )
+            found = plain.execute("SELECT count(*) FROM pg_partition_tree('host_rows')").fetchone()
+            ends.append(found)
+        patience = plain.execute("SHOW lock_timeout").fetchone()
+    # The table, its first partition, its default one, and five or six for the next hours.
+    assert 7 <= ends[0][0] <= 9  # type: ignore[index]
+    assert ends[1][0] == 7  # type: ignore[index]
+    assert patience == ("0",)
 
 
 def test_a_lock_is_waited_for_no_longer_by_way_of_a_pooler(
