@@ -100,9 +100,9 @@ def missing(found: Sequence[Partition], slot: int, length: int) -> Iterator[tupl
         yield first, slot
 
 
-def drop(connection: sa.Connection, partition: Partition) -> bool:
-    """Drop a partition; False if it is in use: samples do not wait until its readers end."""
-    return _briefly(connection, f"DROP TABLE {partition.name}")
+def drop(connection: sa.Connection, names: Sequence[str]) -> bool:
+    """Drop partitions; False if one is in use: samples do not wait until its readers end."""
+    return _briefly(connection, f"DROP TABLE {', '.join(names)}")
 
 
 def _make(connection: sa.Connection, table: str, first: int, end: int) -> None:

@@ -3,7 +3,7 @@
 ``brain.series`` defines the rules for folding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -129,8 +129,7 @@ def retire(
         other = (sa.not_(each.holds(rows.c.slot)) for each in whole.get(rows, ()))
         gone += connection.execute(sa.delete(rows).where(mine, old, *other)).rowcount
         connection.execute(_forget(contexts, rows, raw_before))
-    # Last, because nobody can use the tables from here to the end of the transaction.
-    gone += sum(_drop(connection, each) for found in whole.values() for each in found)
+    gone += _drop(connection, [each.name for found in whole.values() for each in found])
     if connection.dialect.name == "sqlite":
         give_back(connection, _GIVEN_BACK)
     return gone
@@ -149,13 +148,17 @@ def _alone(connection: sa.Connection) -> bool:
     return bool(connection.execute(alone).scalar_one())
 
 
-def _drop(connection: sa.Connection, partition: partitions.Partition) -> int:
-    """Drop a partition, or empty it if it is in use; return the number of its rows."""
-    rows = sa.table(partition.name)
-    count = connection.execute(sa.select(sa.func.count()).select_from(rows)).scalar_one()
-    if not partitions.drop(connection, partition):
-        connection.execute(sa.delete(rows))
-    return int(count)
+def _drop(connection: sa.Connection, names: Sequence[str]) -> int:
+    """Drop partitions, or empty them if one is in use; return the number of their rows."""
+    old = [sa.table(name) for name in names]
+    counts = [sa.select(sa.func.count()).select_from(rows) for rows in old]
+    gone = sum(int(connection.execute(count).scalar_one()) for count in counts)
+    # Last, because from here to the end of the transaction nobody can use the tables; all together,
+    # because emptying a partition takes longer than samples may wait.
+    if old and not partitions.drop(connection, names):
+        for rows in old:
+            connection.execute(sa.delete(rows))
+    return gone
 
 
 def _forget(contexts: sa.Table, rows: sa.Table, before: datetime) -> sa.Delete:

@@ -24,6 +24,7 @@ from brain.db.schema import config
 from brain.service.tick import Ticker
 from brain.types.job import JobId
 from brain.types.record import Role
+from brain.types.telemetry import Sample
 from tests.api.app import URL, Api, AppTransport, digits
 from tests.builders import JOB, host, loss, save, throughput
 from tests.postgresql import Server
@@ -223,7 +224,7 @@ def test_a_partition_begins_after_the_rows_that_came_before_it(
 
 
 def test_samples_of_the_release_before_stay_where_they_are(postgresql: Server) -> None:
-    samples = [
+    samples: list[Sample] = [
         *(throughput(0, measured_at=BEGIN + days * DAY) for days in (-0.5, 0, 9)),
         replace(host(1), measured_at=BEGIN),
         replace(save(1), measured_at=BEGIN),
