@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
+from brain.clocks import microseconds_of
 from brain.db import packing, retention, samples, series, writing
 from brain.db.ahead import Heard, KnownSamples
 from brain.db.columns import ASKED, Micros, asked_rows, builder, value
@@ -67,6 +68,8 @@ def _recent(table: sa.Subquery, *columns: sa.ColumnElement[Any]) -> sa.Select[An
 def _since_asked(table: sa.Subquery, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Return rows of many jobs, each since a time of its own."""
     mine = (table.c.job == ASKED.c.job) & samples.since(table, ASKED.c.since_at)
+    # PostgreSQL cannot estimate the times in ``ASKED``, and would read all partitions.
+    mine &= table.c.slot >= sa.bindparam("first_slot", type_=sa.BigInteger)
     found = sa.select(*columns).select_from(sa.join(ASKED, table, mine))
     return found.order_by(table.c.job, table.c.corrected_at, table.c.source)
 
@@ -195,7 +198,7 @@ class SqlTelemetry:
             begin = since if job in heard else _EVER
             self._known.throughput[job] = Heard(begin, heard.get(job, ()))
         readings: defaultdict[JobId, list[HostSample]] = defaultdict(list)
-        asked = asked_rows(_from(since, job) for job, since in sinces.items())
+        asked = _asked(sinces)
         for found in self._connection.execute(_HOSTS_OF_MANY, asked).mappings():
             readings[found["job"]].append(_host(found))
         self._known.hosts.update((job, (since, readings[job])) for job, since in sinces.items())
@@ -204,7 +207,7 @@ class SqlTelemetry:
     def _heard(self, sinces: Mapping[JobId, datetime]) -> dict[JobId, list[ThroughputSample]]:
         if not sinces:
             return {}
-        asked = asked_rows(_from(since, job) for job, since in sinces.items())
+        asked = _asked(sinces)
         found: defaultdict[JobId, list[ThroughputSample]] = defaultdict(list)
         for sample in self._placed(_THROUGHPUT_OF_MANY, asked):
             found[sample.place.job].append(sample)
@@ -266,6 +269,11 @@ class SqlTelemetry:
                 place = places[where] = SampleSource(**dict(zip(_PLACE, where, strict=True)))
             found.append(asked.build(place, columns))
         return found
+
+
+def _asked(sinces: Mapping[JobId, datetime]) -> Mapping[str, object]:
+    first = min((microseconds_of(since) // samples.SLOT for since in sinces.values()), default=0)
+    return asked_rows(_from(since, job) for job, since in sinces.items()) | {"first_slot": first}
 
 
 def _from(since: datetime, job: JobId) -> tuple[JobId, datetime, None, None]:

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -63,7 +64,7 @@ class Database:
         """A transaction that has read samples and has not ended."""
         engine = sa.create_engine(open_engine(self.url).url, poolclass=sa.pool.NullPool)
         connection = engine.connect()
-        connection.exec_driver_sql("SELECT count(*) FROM throughput_rows")
+        connection.exec_driver_sql("SELECT FROM throughput_rows")
         return closing(connection)
 
 
@@ -191,6 +192,26 @@ def test_disk_space_is_given_back(database: Database, stores: SqlStores) -> None
     assert database.bytes() < full - 500_000
     ready(stores, then + 2 * DAY)
     assert stored(stores, then + 2 * DAY) == 1
+
+
+def test_a_turn_reads_no_partition_of_earlier_hours(database: Database, stores: SqlStores) -> None:
+    ready(stores, BEGIN)
+    asked: list[tuple[str, Any]] = []
+    with stores.transaction() as tx, database.reader() as plain:
+        engine = tx.telemetry._connection.engine
+
+        def note(_: object, __: object, statement: str, given: Any, *___: object) -> None:
+            asked.append((statement, given))
+
+        sa.event.listen(engine, "before_cursor_execute", note)
+        tx.telemetry.read_ahead({JOB: BEGIN + 12 * HOUR}, window=HOUR)
+        for statement, given in asked:
+            if "host_rows" in statement and "first_slot" in given:
+                plan = [row[0] for row in plain.exec_driver_sql(f"EXPLAIN {statement}", given)]
+                break
+    text = "\n".join(plan)
+    assert "host_rows_rest" in text
+    assert "host_rows_before" not in text
 
 
 def test_a_partition_in_use_is_emptied_and_dropped_later(
