@@ -348,7 +348,7 @@ class TestDeciding:
         name = here.job.document.name
         assert str(refused.value) == (
             f"plan {plan.generation} of {name} is Applying and cannot be rejected; "
-            f"`brain rollback {name}` returns to the size before it"
+            f"`brain rollback {name}` returns to the size before the plan"
         )
 
     def test_a_person_rolls_back_what_stands(self):

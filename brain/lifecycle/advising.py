@@ -26,8 +26,8 @@ def advise_only(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
 
 
 def lift_advise_only(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
-    """End the advise-only state of ``job``, so that its policy mode applies; the count of rollbacks
-    restarts.
+    """End the advise-only state of ``job``, so that its policy mode applies; count its rollbacks
+    from 0 again.
 
     Raises:
         Conflict: the job ended, or is not advise-only.
@@ -36,7 +36,7 @@ def lift_advise_only(tx: Transaction, job: Job, *, by: str, now: datetime) -> Jo
     if job.finished:
         raise Conflict(f"job {name} is {job.state}, so Brain no longer decides about it")
     if was is None:
-        raise Conflict(f"job {name} is not advise-only; its policy mode says who approves")
+        raise Conflict(f"job {name} is not advise-only; its policy mode says who approves plans")
     tx.fits.put(StoredFit(job=job.id, kind=LIFTED, parameters=by, fitted_at=now))
     happened(tx, "job.advise-only-lifted", f"{by} lifted advise-only", job=job.id, now=now)
     acted(tx, by, "job.lift-advise-only", f"job/{job.id}", now=now, before=was)
@@ -44,7 +44,9 @@ def lift_advise_only(tx: Transaction, job: Job, *, by: str, now: datetime) -> Jo
 
 
 def count_rollbacks(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) -> None:
-    """Make a job advise-only if its plans were rolled back too often within a day."""
+    """Make the job of ``plan`` advise-only if ``rollback_limit`` of its plans, or more, were rolled
+    back within a day.
+    """
     lifted = tx.fits.get(plan.job, LIFTED)
     since = now - _DAY if lifted is None else max(now - _DAY, lifted.fitted_at)
     recent = [
@@ -53,5 +55,8 @@ def count_rollbacks(tx: Transaction, plan: ScalePlan, settings: Settings, now: d
         if other.kind is PlanKind.ROLLBACK and other.created_at > since
     ]
     if len(recent) >= settings.rollback_limit:
-        why = f"{count(len(recent), 'rollback')} within 24 h; a person must approve from now on"
+        why = (
+            f"{count(len(recent), 'rollback')} within 24 h; a person must approve each plan from "
+            "now on"
+        )
         advise_only(tx, tx.jobs.get(plan.job), why, now)

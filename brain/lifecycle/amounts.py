@@ -1,4 +1,5 @@
-"""Plans of the amounts that replicas reserve: the proposal, and the check against its promise.
+"""Plans that change the amounts that replicas reserve: how Brain proposes such a plan, and how it
+checks the plan's promise.
 
 A plan of amounts promises that the job runs as well as before: each replica stays within its
 memory, CPU quotas stop it no more often, and throughput is not lower.
@@ -92,10 +93,10 @@ def fell_short(
     """Return a phrase about those amounts of a plan that are too small; return also the throughput.
 
     The phrase is empty if the amounts suffice. The throughput is measured from the time when the
-    plan was applied, because a plan of amounts forms no world. It is ``Undetermined`` until use and
-    throughput were measured for long enough, and if a world ran out of memory. A plan that lowers
-    amounts is not undone because of memory that it kept or raised: undoing it would only delay the
-    next raise.
+    plan was applied, because a plan of amounts forms no world. The throughput is ``Undetermined``
+    until use and throughput were measured for long enough, and if a world ran out of memory. If a
+    plan lowers an amount, memory that the plan kept or raised is not checked: undoing the plan
+    would give no replica more memory, and would only delay the next raise.
     """
     applied = plan.updated_at
     if out := ran_out(tx, plan):
@@ -134,8 +135,8 @@ def ran_out(tx: Transaction, plan: ScalePlan) -> str:
 def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:
     """Return a phrase about the amounts in ``reserved`` that are too small; empty if all suffice.
 
-    Memory is too small if the use after the plan nearly fills it. CPU is too small if a quota
-    throttles a replica more often than before the plan.
+    Memory is too small if a replica used more than 95 % of it after the plan. CPU is too small if a
+    quota throttled a replica more often after the plan than before it.
     """
     said = []
     used, most = after.memory_bytes, reserved.memory_bytes
@@ -144,7 +145,8 @@ def shortage(reserved: Resources, before: ReplicaUse, after: ReplicaUse) -> str:
     stopped, usual = after.throttled or 0.0, before.throttled or 0.0
     if stopped > usual + _STOPS:
         said.append(
-            f"a CPU quota throttled a replica in {percent(stopped)} of its periods, and in "
+            f"a CPU quota throttled a replica in {percent(stopped)} of its scheduler periods, and "
+            "in "
             f"{percent(usual)} before the change"
         )
     return " and ".join(said)
@@ -167,17 +169,19 @@ def refused(tx: Transaction, plan: ScalePlan, now: datetime) -> str:
 
 
 def overused(tx: Transaction, plan: ScalePlan, now: datetime) -> str | None:
-    """Return the reason why a plan may not lower memory any more, because a replica now uses too
-    much.
+    """Return the reason why a plan must not be applied: a replica now uses too much of the memory
+    that the plan would leave it.
 
-    None if every amount of memory that the plan lowers still suffices for the present use.
+    The result is None if every amount of memory that the plan lowers still suffices for the present
+    use.
     """
     job = tx.jobs.get(plan.job)
     for role, amounts in plan.target.amounts.items():
         asked, used = amounts.memory_bytes, recent_use(tx, job, now, role).memory_bytes or 0.0
         if 0 < asked < plan.current.of(role).memory_bytes and used > FULL * asked:
             return (
-                f"plan {plan.generation} leaves {number(asked / _GIB)} GiB, too little for the "
+                f"plan {plan.generation} leaves each replica {number(asked / _GIB)} GiB, too "
+                "little for the "
                 f"{number(used / _GIB)} GiB that a replica uses now; reject the plan"
             )
     return None

@@ -18,7 +18,8 @@ from brain.typeset import duration, plan_change
 def apply(tx: Transaction, plan: ScalePlan, *, settings: Settings, now: datetime) -> ScalePlan:
     """Mark a plan as applied once its target is met; abandon a plan that cannot be carried out.
 
-    Such a plan is refused by replicas, comes too late, or does not get its nodes in time.
+    A plan cannot be carried out if a replica refuses its amounts, if it would come too late, or if
+    it does not get its nodes in time.
     """
     plan = settle(tx, plan, settings=settings, now=now)
     why = refused(tx, plan, now) or overdue(plan, settings, now) or overtaken(tx, plan)
@@ -41,9 +42,9 @@ def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
     """Return the reason to abandon a plan: its amounts were not applied in time, or its restart
     would come too late.
 
-    The result is empty if there is no such reason. Advice on amounts has a time limit, because
-    Brain decides nothing else about the job while the advice is active. It need not wait for a safe
-    point, because it needs no restart.
+    The result is empty if there is no such reason. A plan of amounts has a time limit, because
+    Brain decides nothing else about the job while the plan is active. Such a plan needs no restart,
+    so it does not wait for a safe point.
     """
     if plan.kind is PlanKind.RESTART and now >= plan.expires_at:
         return "no safe point came before the time at which memory was predicted to run out"
@@ -56,7 +57,8 @@ def overdue(plan: ScalePlan, settings: Settings, now: datetime) -> str:
 def shut_out(tx: Transaction, plan: ScalePlan, settings: Settings, now: datetime) -> bool:
     """Return True if a plan that only moves replicas did not get its nodes in time.
 
-    If its replicas run on these nodes, the plan may wait for a safe point without a time limit.
+    Once the plan's replicas run on these nodes, the plan may wait for a safe point without a time
+    limit.
     """
     late = (now - plan.updated_at).total_seconds() >= settings.verify_seconds
     waits = plan.state is PlanState.APPLYING and plan.only_moves and late
@@ -67,7 +69,7 @@ def _relent(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScaleP
     """Give up a RESTORE whose amounts a replica refuses; the larger amounts stand from then on."""
     most = plan.target.resources.loosest(plan.current.resources)
     reserving(tx, tx.jobs.get(plan.job), most, now)
-    return _give_up(tx, plan, f"{why}; the larger amounts stay", now)
+    return _give_up(tx, plan, f"{why}; the replicas keep the larger amounts", now)
 
 
 def _give_up(tx: Transaction, plan: ScalePlan, why: str, now: datetime) -> ScalePlan:

@@ -38,10 +38,11 @@ def rebatch(
     settings: Settings,
     now: datetime,
 ) -> bool:
-    """If a size fell short, request a better batch size for it; return True if one was requested.
+    """If the throughput at a plan's size is below the promise, request a better batch size for this
+    size; return True if a batch size was requested.
 
-    A size must be compared at its best batch size, but its first batch size was chosen before the
-    size was measured.
+    A size must be judged at its best batch size, but the plan's batch size was chosen before the
+    plan's size was measured.
     """
     if sight.model is None or not job.document.tunes or plan.kind is not PlanKind.RESIZE:
         return False
@@ -60,8 +61,8 @@ def rebatch(
 
 
 def ask_with(tx: Transaction, job: Job, plan: ScalePlan, now: datetime) -> None:
-    """Request from the script the batch size that a plan's target names, because the
-    plan begins.
+    """Request from the script the batch size that a plan's target names; called when the plan
+    begins.
     """
     wish = plan.target.batch
     if job.document.tunes and wish is not None and wish != wished_batch(tx, job):
@@ -90,7 +91,7 @@ def worths(plan: ScalePlan, sight: ThroughputObserved) -> Worths:
 
 def tune(tx: Transaction, job: Job, situation: Situation, now: datetime) -> bool:
     """Request another batch size from the script if this increases goodput or is informative;
-    return True if one was requested.
+    return True if a batch size was requested.
     """
     if not job.document.tunes or frozen(tx, job):
         return False
@@ -108,7 +109,8 @@ def tune(tx: Transaction, job: Job, situation: Situation, now: datetime) -> bool
 
 
 def asked_for(job: Job, batch: int, workers: int, model: JobModel | None) -> BatchWish:
-    """Return the batch size that a person requested, for a number of workers.
+    """Return a person's request for ``batch`` examples per step, as the wish that a script with
+    ``workers`` workers receives.
 
     The learning rate stays the same if the noise of gradients is unknown.
 

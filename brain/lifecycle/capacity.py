@@ -104,13 +104,17 @@ def lacks_nodes(tx: Transaction, plan: ScalePlan) -> bool:
 
 
 def provided(tx: Transaction, job: JobId, target: Allocation) -> bool:
-    """Return True if there are live replicas, each reported with the target's amounts."""
+    """Return True if the job has live replicas, and the scaler reports each of them with the
+    target's amounts.
+    """
     roles, live = roles_of(tx.worlds.latest(job)), _alive(tx, job)
     return bool(live) and all(one.resources == target.of(roles.get(one.id, WORKER)) for one in live)
 
 
 def enforced(tx: Transaction, job: JobId, target: Allocation) -> bool:
-    """Return True if there are live replicas and the target's amounts are enforced for each."""
+    """Return True if the job has live replicas, and the target's amounts are enforced for each of
+    them.
+    """
     live = _alive(tx, job)
     return not any(one.unenforced for one in live) and provided(tx, job, target)
 
@@ -135,7 +139,7 @@ def room(tx: Transaction, job: Job, now: datetime) -> int:
 
 
 def room_beside_others(tx: Transaction, job: Job, now: datetime) -> Room:
-    """Return a function like ``room`` for this job alone, which accepts the job with any amounts.
+    """Return a function like ``room`` that accepts only this job, but with any amounts.
 
     The other jobs of the pool are read only once, when the function is made.
     """
@@ -152,9 +156,11 @@ def room_beside_others(tx: Transaction, job: Job, now: datetime) -> Room:
 
 
 def on_silent(nodes: Iterable[Node], held: Mapping[NodeName, int], now: datetime) -> int:
-    """Return how many of the replicas by node are on silent nodes.
+    """Return how many of the replicas ``held`` (by node) are on silent nodes, which no scaler
+    reports any more.
 
-    They stay part of their job's room, so that a job does not shrink because its scaler is away.
+    These replicas still count in their job's room, so that a job does not shrink because its scaler
+    is away.
     """
     return sum(held.get(one.name, 0) for one in nodes if one.schedulable and silent(one, now))
 
@@ -206,8 +212,9 @@ def fits(tx: Transaction, job: Job, size: Allocation, now: datetime, *, room: Ro
 def largest(tx: Transaction, job: Job, now: datetime) -> int | None:
     """Return how many replicas of ``job`` fit the empty pool; None if no node has registered.
 
-    Nodes that accept no replicas now count, because that may pass: a cordon is lifted, or a job
-    tolerates the taint of a node, which the scaler reports once it knows the job.
+    Nodes that accept no replicas at present count, too, because they may accept some later: a
+    cordon may be lifted, and a job may tolerate a node's taint. A scaler reports such a toleration
+    only once it knows the job.
     """
     nodes = _opened(expected(tx.nodes.of(job.pool), now))
     return Ledger(nodes, ()).room(job) if nodes else None

@@ -12,7 +12,9 @@ from brain.types.recommendation import Recommendation
 def choose(
     tx: Transaction, situation: Situation, now: datetime, room: Room
 ) -> tuple[Situation, Recommendation]:
-    """Return the situation without the sizes that do not fit, and the optimizer's choice in it."""
+    """Return the situation without the sizes that do not fit, and the optimizer's choice among the
+    remaining sizes.
+    """
     job, decision = situation.job, recommend(situation)
     while not fits(tx, job, decision.target, now, room=room):
         situation = situation.with_lower_raises()

@@ -111,8 +111,8 @@ def standing(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
     """Return the present generation and target: the highest generation whose target a world has
     met.
 
-    Generation 0 is the submitted document. The target's ``resources`` are those stored with the
-    job, where ``settle`` puts the amounts of a plan that changed them.
+    Generation 0 is the submitted document. The target's ``resources`` are read from the stored job,
+    because ``settle`` stores the amounts of an applied plan there.
     """
     met = max((plan for plan in plans if reached(plan)), key=_generation, default=None)
     if met is None:
@@ -123,7 +123,8 @@ def standing(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
 def wished(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
     """Return the generation and target of the desired world.
 
-    They belong to the plan that is being applied or, without one, to the present target.
+    Both are those of the plan that is being applied; if no plan is being applied, they are the
+    present ones.
     """
     applying = next((plan for plan in plans if plan.state is PlanState.APPLYING), None)
     if applying is None:
@@ -133,8 +134,8 @@ def wished(plans: Sequence[ScalePlan], job: Job) -> tuple[int, Allocation]:
 
 
 def begin_on(tx: Transaction, job: Job, nodes: Nodes, now: datetime) -> None:
-    """Store the nodes on which a job's first world should run; without any, every
-    node is allowed.
+    """Store the nodes on which a job's first world should run; if ``nodes`` is empty, every node is
+    allowed.
     """
     if nodes or tx.fits.get(job.id, FIRST_NODES) is not None:
         kept = wire.encode(nodes).decode()
@@ -199,9 +200,7 @@ def meets(world: World | None, target: Allocation) -> bool:
 
 
 def begun_anew(world: World, plan: ScalePlan) -> bool:
-    """Return True if a restart plan has formed a new world, as opposed to a world that re-formed
-    after a loss.
-    """
+    """Return True if ``world`` was formed for a restart plan, and did not re-form after a loss."""
     return world.generation >= plan.generation and world.cause is Cause.PLAN
 
 

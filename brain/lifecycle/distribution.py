@@ -78,8 +78,8 @@ def not_distributed(
     """Return one sentence that says why a job must not grow, because of its present world or an
     earlier growth; None if it may grow.
 
-    An earlier growth is known from the plan that undid it. It matters only until the job ends: a
-    person who has fixed the script submits a new job.
+    The plan that undid an earlier growth proves that the job must not grow. This holds until the
+    job ends, because a person who has fixed the script submits a new job.
     """
     if job.document.independent:
         return None

@@ -38,8 +38,8 @@ def compared(
     """Return, by job, the log step times of one configuration on each kind of accelerator.
 
     The jobs are the newest ones of a pool that ran on several kinds of accelerator; the oldest of
-    these comes first. If a bug appears for a job, the job is left out, and ``bugs`` gets the
-    exception with a note that names the job.
+    these comes first. If a bug raises an exception for a job, the job is left out, and the
+    exception is added to ``bugs`` with a note that names the job.
     """
     jobs = [
         job

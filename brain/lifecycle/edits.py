@@ -176,7 +176,8 @@ def _reshaped(
     number = before.replicas if replicas is None else replicas
     most = 1 if name in SINGLE else number
     if not 1 <= number <= most:
-        raise BadInput(f"replicas {number} of {name} must be 1 to {max(most, 1)}", field="replicas")
+        asked = "1" if name in SINGLE else "1 or more"
+        raise BadInput(f"replicas {number} of role {name} must be {asked}", field="replicas")
     own = heading.reserving(name, amounts).roles
     return replace(
         heading,
@@ -298,8 +299,8 @@ def _expect_a_node(
     grown = (f for f in ("gpus", "memory_bytes") if getattr(asked, f) > getattr(before, f))
     field = next(grown, "cpu_millis")
     raise BadInput(
-        f"{field} {getattr(asked, field)} fits no node of pool {job.pool}, even an empty one; the "
-        f"largest has {cores(cpu)}, {number(memory / _GIB)} GiB and {count(gpus, 'GPU')}: "
+        f"{field} {getattr(asked, field)} fits no node of pool {job.pool}, even an empty one; no "
+        f"node has more than {cores(cpu)}, {number(memory / _GIB)} GiB or {count(gpus, 'GPU')}: "
         "ask for less",
         field=field,
     )
@@ -319,7 +320,7 @@ def _expect_more_than_used(
     if cpu_millis is not None and (used.cpu_millis or 0.0) > cpu_millis:
         have = used.cpu_millis or 0.0
         raise BadInput(
-            f"cpu_millis {cpu_millis} is less than the {have:.0f} that a replica uses now; give "
-            f"at least {have:.0f}, or first reduce the processes or loader workers",
+            f"cpu_millis {cpu_millis} is less than the {have:.0f} mCPU that a replica uses now; "
+            f"give at least {have:.0f}, or first reduce the processes or loader workers",
             field="cpu_millis",
         )

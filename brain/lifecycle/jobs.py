@@ -108,8 +108,9 @@ def queue(
     if fits is not None and fits < first:
         field = "replicas.start" if document.replicas.start is not None else "replicas.min"
         raise BadInput(
-            f"{field} {first} does not fit the pool {pool}, even when it is empty: it has room "
-            f"for {count(fits, 'replica')}; {compared(tx, asked, now)}; lower {field} or resources",
+            f"{field} {first} does not fit the pool {pool}, even when the pool is empty: it has "
+            f"room for {count(fits, 'replica')}; {compared(tx, asked, now)}; lower "
+            f"{field} or resources",
             field=field,
         )
     inherit(tx, job, now)
@@ -138,8 +139,8 @@ def admit(
     Args:
         barred: Returns why a job may not start with a number of replicas, although they fit.
         first: Gets a job, the number of replicas that its owner set, and the number that fits.
-            Returns the number to start with; None means the owner's number; if the owner set none,
-            the smallest.
+            Returns the number to start with; None means the owner's number or, if the owner set
+            none, the smallest number that the bounds allow.
         nodes: Returns the nodes for that number of replicas.
         begun: Called with each job that starts, so that ``room`` can keep count.
 
@@ -182,8 +183,8 @@ def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
 
 
 def preempt(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
-    """Request that a job stop at its next safe point for a waiting job; ``requeue`` queues it
-    again.
+    """Request that a job stop at its next safe point, so that a waiting job can start; once the job
+    has stopped, ``requeue`` queues it again.
     """
     job = suspend(tx, job, by=BRAIN, now=now)
     _note_preemption(tx, job, why, now)
@@ -371,7 +372,9 @@ def _intend(tx: Transaction, job: Job, intent: Intent, by: str, now: datetime) -
 
 
 def _standing(job: Job) -> str:
-    return str(job.state) if job.intent is Intent.RUN or job.finished else f"asked to {job.intent}"
+    if job.intent is Intent.RUN or job.finished:
+        return str(job.state)
+    return "being cancelled" if job.intent is Intent.CANCEL else "being suspended"
 
 
 def without_secrets(document: JobDocument) -> JobDocument:

@@ -32,11 +32,14 @@ def judge(
     """Compare an applied plan's promise with the measurement, and roll the plan back if it fell
     short.
 
-    Only Brain's own advice is rolled back. If a person requested the size, the size stays, and only
-    the verdict is stored. For a rollback, which promised nothing, only the throughput is stored.
-    Amounts stay if Brain may not act on the job, or if the plan raised them. If the batch size has
-    changed, ``worths`` has the values of an example before and after the change. ``short`` is a
-    phrase that says which amounts are too small.
+    Brain rolls back a size only if Brain proposed the size: a size that a person requested stays,
+    and only the verdict is stored. Brain rolls back amounts, a person's too, if it may act on the
+    job and the plan does not only raise amounts. A rollback promised nothing, so only the
+    throughput is stored for it.
+
+    Args:
+        worths: The values of an example before and after the plan, if the batch size changed.
+        short: A phrase that says which amounts are too small; empty if none is.
     """
     both, holds = short or ("" if plan.changes_resources else "nothing was promised"), not short
     if plan.promised is not None and measured is not None:

@@ -1,4 +1,4 @@
-"""Copies of job objects in a cluster, which the cluster's scaler reports."""
+"""Brain's copies of the job objects of a cluster, as the cluster's scaler reports them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,9 +28,9 @@ def mirror(
 ) -> Job:
     """Store a copy of a cluster's job object: queue a new job, or apply the changes to a known one.
 
-    The job's first size and its amounts stay the same, because only plans change a running job. A
-    job that ran before this Brain knew it goes on with its ``sizes`` and its replicas. A finished
-    job does not change.
+    The job's first size and its amounts stay the same, because only plans change a running job. If
+    a job already runs when this Brain first hears of it, the job goes on with its replicas;
+    ``sizes`` has their number by role. A finished job does not change.
 
     Raises:
         ImpossibleBounds: no size satisfies the document's bounds.

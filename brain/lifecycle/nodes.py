@@ -31,8 +31,10 @@ def heard(nodes: Iterable[Node], now: datetime) -> tuple[Node, ...]:
 
 
 def expected(nodes: Sequence[Node], now: datetime) -> Sequence[Node]:
-    """Return the nodes by which Brain judges what a pool could ever hold: those that are not
-    silent, or all of them if the whole pool is silent, because then its scaler is away.
+    """Return the nodes by which Brain judges what a pool could ever hold.
+
+    These are the nodes that are not silent. If all nodes are silent, these are all nodes, because
+    then the pool's scaler is away, and the nodes probably still exist.
     """
     return [one for one in nodes if not silent(one, now)] or nodes
 
@@ -40,7 +42,7 @@ def expected(nodes: Sequence[Node], now: datetime) -> Sequence[Node]:
 def forget_gone(tx: Transaction, now: datetime) -> int:
     """Remove the nodes that have been silent for a day; return their number.
 
-    A node stays while the scaler has not reported the end of the replicas on it.
+    A node stays until the scaler has reported the end of every replica on that node.
     """
     old = [one.name for one in tx.nodes.of() if now - one.seen_at >= _GONE]
     held = {

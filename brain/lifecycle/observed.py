@@ -67,8 +67,8 @@ class ThroughputObserved:
 
     @property
     def noise(self) -> NoiseScale | Undetermined:
-        """Return the gradient noise scale; if it is unknown, return the reason, from the probe if
-        it gave one.
+        """Return the gradient noise scale; if the scale is unknown, return the reason. The reason
+        comes from the probe if the probe reported one.
         """
         try:
             return self.gradients.scale
@@ -209,10 +209,10 @@ def of_world(
 
 
 def measuring_seconds(samples: Sequence[ThroughputSample], settings: Settings) -> float:
-    """Return the seconds in which a world with these samples is measured, if its steps are slow;
-    0 without samples.
+    """Return the seconds that it takes to measure a world with these samples, if its steps are
+    slow; 0 if there are no samples.
 
-    A rank needs some training steps, and spends time on others, too: those in which it saves.
+    A rank needs some training steps, and also spends time on other steps: those in which it saves.
     """
     if not samples:
         return 0.0
@@ -226,8 +226,8 @@ def measuring_seconds(samples: Sequence[ThroughputSample], settings: Settings) -
 
 
 def fresh_seconds(newest: ThroughputSample | None) -> float:
-    """Return the seconds within which the next samples come. They come once a step if a step takes
-    longer than a second.
+    """Return the seconds within which the next samples should arrive; 0 if there is no sample yet.
+    If a step takes longer than a second, the probe sends one sample per step.
     """
     return 0.0 if newest is None else _MISSING * newest.steps * newest.step_seconds_mean
 
@@ -294,7 +294,7 @@ def achieved(
 def step_medians(
     ranks: Mapping[int, Sequence[ThroughputSample]],
 ) -> Mapping[int, float]:
-    """Return the step time of each rank, by the rule from which ``achieved`` has the throughput."""
+    """Return each rank's median step time in seconds, by the rule that ``achieved`` uses, too."""
     return {rank: seconds for rank, (seconds, _) in medians_by_rank(ranks).items()}
 
 

@@ -53,8 +53,8 @@ def propose(
 ) -> ScalePlan:
     """Store Brain's advice as a plan, and approve the plan if the policy allows this.
 
-    ``after`` names the plans that free resources for this plan. This plan is approved only together
-    with those plans.
+    ``after`` names the plans that free resources for this plan. Brain approves this plan only once
+    those plans are approved.
 
     Raises:
         Conflict: another plan is active, or another Brain stored this generation first.
@@ -111,13 +111,13 @@ def proceed(
 
 
 def unapproved(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
-    """Return a plan that frees resources for ``plan`` and is not approved yet."""
+    """Return the first plan, if any, that frees resources for ``plan`` and is not approved yet."""
     needed = (tx.plans.get(job, generation) for job, generation in plan.after)
     return next((one for one in needed if one.state is PlanState.PROPOSED), None)
 
 
 def forsaken(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
-    """Return a plan that should free resources for ``plan`` but will never do so."""
+    """Return the first plan, if any, that ended without freeing its resources for ``plan``."""
     needed = (tx.plans.get(job, generation) for job, generation in plan.after)
     return next((one for one in needed if not one.active and not reached(one)), None)
 
@@ -186,7 +186,7 @@ def obstacle(
     if freeze:
         return freeze_reason(job, freeze)
     if job.intent is not Intent.RUN:
-        return f"the job was asked to {job.intent}"
+        return f"a request to {job.intent} the job is pending"
     if job.state not in _STEADY | {JobState.CHANGING}:
         return f"the job is {job.state}"
     waits = [(j, g) for j, g in plan.after if not has_left(tx, tx.plans.get(j, g))]
@@ -299,7 +299,7 @@ def draft(
     now: datetime,
     **more: Any,
 ) -> ScalePlan:
-    """Return a proposal of the next generation."""
+    """Return a proposed plan with the job's next generation; nothing is stored."""
     plans = tx.plans.of(job.id)
     current = more.get("current") or standing(plans, job)[1]
     more["current"] = replace(current, batch=wished_batch(tx, job))
@@ -331,9 +331,8 @@ def undoing(
 
     The rollback promises nothing, because the throughput at that target was already measured.
     """
-    explanation = Explanation(
-        code=code, reason=reason, next_step="It begins at the next safe point."
-    )
+    said = "The rollback begins at the next safe point."
+    explanation = Explanation(code=code, reason=reason, next_step=said)
     return draft(
         tx,
         job,
@@ -359,12 +358,14 @@ def instead(
     now: datetime,
     room: Room = room,
 ) -> ScalePlan:
-    """Store ``plan`` as approved in place of the active plan, and begin it if possible."""
+    """Store ``plan`` as approved in place of the active plan, and begin ``plan`` if possible; raise
+    Conflict if the active plan is being applied and ``plan`` cannot begin now.
+    """
     if active is not None:
         applying = active.state is PlanState.APPLYING
         blocked = obstacle(tx, job, plan, now, room=room) if applying else None
         if blocked:
-            raise Conflict(f"plan {active.generation} is being applied, and {blocked}")
+            raise Conflict(f"plan {active.generation} is being applied and stays active: {blocked}")
         message = f"superseded by plan {plan.generation}"
         outcome = replace(active.outcome, detail=message)
         move_plan(tx, active, PlanState.SUPERSEDED, message, now, by=by, outcome=outcome)

@@ -104,8 +104,9 @@ def clamp(
 ) -> tuple[int, str]:
     """Return the possible size nearest to a request for ``replicas``, and the reason if it differs.
 
-    It is the largest possible size up to ``replicas`` or, without one, the smallest. Replicas have
-    the roles and amounts of ``ahead``, the target that the job is heading for.
+    The result is the largest possible size up to ``replicas``; if there is none, the smallest
+    possible size. Replicas have the roles and amounts of ``ahead``, the target that the job is
+    heading for.
 
     Raises:
         BadInput: ``replicas`` is less than 1.
@@ -180,7 +181,7 @@ def reject(
     if PlanState.REJECTED not in PLAN_MOVES[plan.state]:
         name = tx.jobs.get(plan.job).document.name
         remedy = (
-            f"`brain rollback {name}` returns to the size before it"
+            f"`brain rollback {name}` returns to the size before the plan"
             if plan.state in (PlanState.APPLYING, PlanState.APPLIED, PlanState.VERIFIED)
             else f"`brain plans {name}` lists the plans that wait"
         )
@@ -202,7 +203,8 @@ def rollback(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Return a new plan that restores the target before the present plan.
+    """Store a rollback as a new plan that restores the target which ``plan`` replaced, and begin
+    the rollback if possible; return the new plan.
 
     Raises:
         VersionMismatch: the plan changed since ``version``.
@@ -214,7 +216,7 @@ def rollback(
     generation, _ = standing(tx.plans.effective(job.id), job)
     if plan.current == plan.target and not plan.changes_batch:
         raise Conflict(
-            f"plan {plan.generation} changed no size, so there is none to return to; ask for a "
+            f"plan {plan.generation} changed no size, so there is no size to return to; ask for a "
             "size with `brain resize`"
         )
     if plan.generation != generation:
@@ -246,7 +248,10 @@ def refusal(job: Job, plan: ScalePlan, settings: Settings, now: datetime) -> str
             "still worth a restart"
         )
     if effective_mode(job, settings) is PolicyMode.SHADOW:
-        return "the policy mode is shadow: plans are recorded, never applied"
+        return (
+            "the policy mode is shadow, in which no plan can be approved; ask for a size with "
+            "`brain resize`"
+        )
     return None
 
 
@@ -261,8 +266,8 @@ def alone(tx: Transaction, plan: ScalePlan) -> str | None:
         return None
     name = tx.jobs.get(first.job).document.name
     return (
-        f"plan {plan.generation} needs what plan {first.generation} of {name} frees "
-        f"({plan_change(first)}); approve that one first"
+        f"plan {plan.generation} needs resources that plan {first.generation} of {name} frees "
+        f"({plan_change(first)}); approve plan {first.generation} of {name} first"
     )
 
 

@@ -53,8 +53,8 @@ def propose_restart(
 
 
 def overtaken(tx: Transaction, plan: ScalePlan) -> str:
-    """Return a clause about a world that began before the planned restart; empty if
-    there is none.
+    """Return a clause about a world that began after the plan was proposed but before its restart,
+    so that the restart is no longer needed; empty if there is no such world.
     """
     world = tx.worlds.latest(plan.job)
     if plan.kind is not PlanKind.RESTART or world is None or begun_anew(world, plan):

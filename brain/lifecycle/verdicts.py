@@ -12,7 +12,8 @@ from brain.typeset import number, percent, quantity
 
 
 class Worths(NamedTuple):
-    """How much an example is worth now, and how much it was worth before a plan.
+    """The value of a training example at the present batch size, and at the batch size before a
+    plan.
 
     The unit of both values is one example at the batch size that the plan promised.
     """
@@ -35,11 +36,10 @@ def kept(
     """Return True if throughput is within or above the promised band and, after a growth, has risen
     enough to pay for a restart.
 
-    A growth has this second condition because the band of an unmeasured size is wide, and may
-    contain throughputs below the present one. Plans of amounts and restarts promise the throughput
-    that was measured before the plan. Such a promise is kept if the measured band reaches the
-    promised band, or reaches a throughput that is below the promised one by at most half of
-    ``minimum_gain``.
+    The second condition exists because the band of an unmeasured size is wide, and may contain
+    throughputs below the present one. Plans of amounts and restarts promise the throughput that was
+    measured before the plan. Such a promise is kept if the measured band reaches the promised band,
+    or reaches a throughput that is below the promised one by at most half of ``minimum_gain``.
     """
     if plan.in_place or plan.kind is PlanKind.RESTART:
         # Both promise what was measured before them, whose band is narrow.
@@ -116,17 +116,21 @@ def compared(
     settings: Settings,
     worths: Worths = SAME,
 ) -> str:
-    """Return a phrase that describes the comparison behind the verdict."""
+    """Return a phrase that compares the measured throughput with the promised one, as the verdict
+    does.
+    """
     rate = measured.examples_per_second * worths.now
     said = f"measured {number(rate)} of {quantity(promised.examples_per_second, unit)} promised"
     if number(rate) != number(measured.examples_per_second):
-        said += f" ({quantity(measured.examples_per_second, unit)} at another batch, at which an "
-        said += f"example is worth {number(worths.now, digits=2)} of a promised one)"
+        said += (
+            f" ({quantity(measured.examples_per_second, unit)} at another batch size, at which an "
+            f"example is worth {number(worths.now, digits=2)} of one at the promised batch size)"
+        )
     if rate >= promised.low and not kept(plan, promised, measured, settings, worths):
         said += (
-            f"; it was {number(_before(plan, worths))} before, and a larger size must add at least "
+            f"; throughput was {number(_before(plan, worths))} before, and a larger size must add "
+            f"at least {percent(settings.minimum_gain)}"
         )
-        said += f"{percent(settings.minimum_gain)}"
     return said
 
 

@@ -50,7 +50,9 @@ def promised_work(job: Job, past: Sequence[Finished]) -> DeclaredWork | None:
 
 
 def came_to(tx: Transaction, run: Job) -> list[Finished]:
-    """Return the work of a run; an empty value if the run did not succeed or made no step."""
+    """Return a list with the work of a run; an empty list if the run did not succeed or made no
+    step.
+    """
     if run.state is not JobState.SUCCEEDED:
         return []
     seen, worlds = points(tx, run), tx.worlds.of(run.id)
@@ -207,7 +209,7 @@ def limits(
     hours = _replica_hours(job, settings, present.accelerator)
     if not hours and document.deadline is None:
         return None
-    assert document.steps is not None, "limits need declared steps; declare steps"
+    assert document.steps is not None, "a job with a deadline or a budget declares its steps"
     first = first_batch(job)
     left = max(0, document.steps - steps_made([*sight.earlier, present], worlds, first=first))
     spent = spent_replica_seconds(worlds, now)

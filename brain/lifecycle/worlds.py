@@ -42,7 +42,7 @@ def world_reported(
 
     Raises:
         UnknownJob: the job does not exist.
-        BadInput: the job cannot have such a world.
+        BadInput: the report has more members than the job may have, or an impossible epoch.
     """
     # A report's time is at most now: a reporter whose clock is ahead must not hold up the loop.
     report = replace(report, at=min(report.at, now))

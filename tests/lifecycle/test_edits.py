@@ -125,7 +125,7 @@ def test_amounts_that_are_too_little_are_rolled_back_where_brain_may_act():
     back, missed = here.plans
     assert (missed.state, missed.outcome.verdict) == (PlanState.ROLLED_BACK, Verdict.FELL_SHORT)
     assert (
-        "throttled a replica in 40 % of its periods, and in 0 % before the change"
+        "throttled a replica in 40 % of its scheduler periods, and in 0 % before the change"
         in missed.outcome.detail
     )
     assert (back.kind, back.state) == (PlanKind.ROLLBACK, PlanState.APPLIED)
@@ -200,7 +200,7 @@ def test_where_a_replica_cannot_go_back_the_larger_amounts_stay():
     here.wait(10).turn()
 
     assert (here.plans[0].kind, here.plans[0].state) == (PlanKind.RESTORE, PlanState.FAILED)
-    assert "the larger amounts stay" in here.plans[0].outcome.detail
+    assert "the replicas keep the larger amounts" in here.plans[0].outcome.detail
     assert (here.job.state, here.job.resources) == (JobState.RUNNING, larger)
     assert (here.wish().replicas, here.wish().resources) == (1, larger)
 
@@ -337,7 +337,7 @@ def test_an_edit_of_a_job_that_is_being_suspended_says_so():
         lifecycle.suspend(tx, job, by="ada", now=here.now)
     plan = edit(here, memory_bytes=GIB)
     assert plan.explanation.next_step == (
-        "No part of the edit applies now: the job was asked to suspend."
+        "No part of the edit applies now: a request to suspend the job is pending."
     )
 
 
@@ -363,13 +363,17 @@ def test_a_freeze_keeps_amounts_as_they_are_and_the_answer_says_so():
             "memory_bytes",
             "1 is not a possible amount for a replica; give 16777216",
         ),
-        ({"memory_bytes": 99 * GIB}, "memory_bytes", "the largest has 4 CPUs, 8.00 GiB and 0 GPUs"),
+        (
+            {"memory_bytes": 99 * GIB},
+            "memory_bytes",
+            "no node has more than 4 CPUs, 8.00 GiB or 0",
+        ),
         ({"memory_bytes": GIB // 2}, "memory_bytes", "above the 1.00 GiB that a replica uses"),
         ({"memory_bytes": GIB + 1}, "memory_bytes", "give at least 1130254552"),
         (
             {"cpu_millis": 200},
             "cpu_millis",
-            "less than the 400 that a replica uses now; give at least 400",
+            "less than the 400 mCPU that a replica uses now; give at least 400",
         ),
         ({"replicas": 9}, "replicas", "not within the bounds 1:4"),
     ],
@@ -400,12 +404,12 @@ def test_memory_that_is_nearly_full_and_more_stops_are_too_little():
     said = shortage(amounts, before, ReplicaUse(memory_bytes=0.96 * GIB, throttled=0.2))
     assert said == (
         "a replica uses 0.960 of 1.00 GiB and a CPU quota throttled a replica in 20 % of its "
-        "periods, and in 10 % before the change"
+        "scheduler periods, and in 10 % before the change"
     )
 
 
 def test_a_replica_that_was_read_by_itself_bounds_an_edit():
     here = training()
     measure(here, 30, replica_readings=(ReplicaReading(replica=0, cpu_millis=900, memory_bytes=1),))
-    with pytest.raises(BadInput, match="less than the 900 that a replica uses now"):
+    with pytest.raises(BadInput, match="less than the 900 mCPU that a replica uses now"):
         edit(here, cpu_millis=500)

@@ -154,9 +154,9 @@ def test_a_verdict_tells_the_numbers_that_it_compared():
         grown, rate(52.1), measured, unit="examples/s", settings=QUICK, worths=worths
     ).replace("\u202f", " ")
     assert said.startswith(
-        "measured 41.6 of 52.1 examples/s promised (83.2 examples/s at another batch"
+        "measured 41.6 of 52.1 examples/s promised (83.2 examples/s at another batch size"
     )
-    assert "worth 0.50 of a promised one" in said
+    assert "worth 0.50 of one at the promised batch size" in said
 
 
 def test_a_growth_within_its_band_that_brought_too_little_says_so():
@@ -164,8 +164,8 @@ def test_a_growth_within_its_band_that_brought_too_little_says_so():
 
     said = compared(grown, rate(52.1, 10.0), rate(81.0), unit="steps/s", settings=QUICK)
     assert said.replace("\u202f", " ") == (
-        "measured 81.0 of 52.1 steps/s promised; it was 80.0 before, and a larger size must add "
-        "at least 10 %"
+        "measured 81.0 of 52.1 steps/s promised; throughput was 80.0 before, and a larger size "
+        "must add at least 10 %"
     )
 
 
