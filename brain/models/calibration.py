@@ -85,7 +85,8 @@ def widening(scores: Sequence[float]) -> float:
     ``scores``, the errors of its forecasts in standard deviations.
 
     The factor is at least 1. Four errors of 1 are added to ``scores``, because a few surprises
-    prove little. Applications differ (models.md section 2.4), so each job has its own factor.
+    prove little. Applications differ (models.md section 2.4), so the factor is computed for each
+    job.
 
     >>> widening([]), round(widening([3.0, -3.0, 3.0, -3.0]), 2)
     (1.0, 2.24)

@@ -1,10 +1,10 @@
 """Measurements of earlier runs of a script, used while the present run has few of its own.
 
-The speed of a run differs from that of other runs of its script by one factor, which depends on
-machines, data and sequence lengths. So the points of other runs are scaled to this run's level
+The speed of a run differs from the speed of other runs of its script by one factor, which depends
+on machines, data and sequence lengths. So the points of other runs are scaled to this run's level
 before this run's model is fitted to them. The error of a scaled point is the usual difference
-between runs of the script. A run that differs by more than this error is treated as a run of
-another script, whatever its name, and uses no other runs.
+between runs of the script. If an earlier run differs by more than this error, it is treated as a
+run of another script, whatever its name, and its points are not used.
 """
 
 import math
@@ -126,7 +126,8 @@ def inherited(
         observations=moved,
         reach=known.reach,
         basis=f"; {count(sum(map(len, moved.values())), 'configuration')} measured by "
-        f"{_names(alike)}" + (f", not by {_names(others)}, which differ" if others else ""),
+        f"{_names(alike)}"
+        + (f", but not {_names(others)}, because their speed differs" if others else ""),
         runs=alike,
     )
 
@@ -247,8 +248,8 @@ def noise_at(runs: Sequence[EarlierRun], done: float, batch: float | None) -> fl
     """Return the gradient noise that earlier runs had after the same work, converted to ``batch``.
 
     The noise is interpolated in logarithms between the points of a run, and averaged over the runs
-    that did that much work. None if no run did that much work, because noise grows as a job trains,
-    so less work does not show it.
+    that did that much work. The result is None if no run did that much work: noise grows as a job
+    trains, so measurements after less work do not show it.
     """
     paths = [np.array(run.noises).T for run in runs if run.noises and run.noises[-1].work >= done]
     if not paths:
@@ -268,7 +269,9 @@ def outdated(points: Sequence[Point], first: float | None) -> bool:
 
 
 def outgrew(points: Sequence[Point], then: Sequence[Point], first: float | None) -> bool:
-    """Return True if a job did more than twice the work that it had done in the points ``then``."""
+    """Return True if the work in ``points`` is more than twice the work in ``then``, the job's
+    earlier points.
+    """
     return work_done(points, first) > _OUTDATED * work_done(then, first)
 
 

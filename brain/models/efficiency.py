@@ -154,8 +154,8 @@ class GradientSums:
     second: tuple[float, ...] = (0.0,) * 6
 
     def with_samples(self, samples: Sequence[ThroughputSample]) -> "GradientSums":
-        """Return these sums with the newer ones of ``samples`` added; ``samples`` must be sorted by
-        time.
+        """Return these sums with those ``samples`` added that are newer than all earlier samples;
+        ``samples`` must be sorted by time.
         """
         fresh = [s for s in samples if self.until is None or s.measured_at > self.until]
         if not fresh:

@@ -117,7 +117,7 @@ def measure(
     spread_limit: float,
     independent: bool = False,
 ) -> Point:
-    """Summarise the training samples of one world.
+    """Return the training samples of one world, summarised as one point.
 
     Args:
         samples: Samples of one job and one epoch, in any order and phase.
@@ -144,7 +144,7 @@ def measure(
     if error > spread_limit:
         raise Undetermined(
             # Rounded up, so that it is never the limit itself.
-            f"steps vary: the median is known to {ceil(1000 * error) / 10:g} %, but "
+            f"step times vary: their median is known to within {ceil(1000 * error) / 10:g} %, but "
             f"{100 * spread_limit:g} % is needed; wait for more steps",
             code="scattered",
         )

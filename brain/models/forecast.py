@@ -1,4 +1,4 @@
-"""Forecasts of a world before it is measured."""
+"""Forecasts of a world's throughput, made before the world is measured."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -59,10 +59,11 @@ from brain.typeset import count
 class JobModel:
     """Predicts one job's throughput by size; made by ``fit``.
 
-    Rates are in the unit of the points, examples/s or steps/s, and bands are 90 % intervals. A size
-    is ``exploring`` if no world of as many replicas was measured on its kind of accelerator. The
-    model predicts up to twice the largest size measured in this run or an earlier one. If the job
-    has changed (``surprised``), it predicts up to the job's own largest size.
+    Rates are in the unit of the points, examples/s or steps/s, and bands are 90 % intervals. A
+    prediction is ``exploring`` if no world with this number of replicas was measured on the size's
+    kind of accelerator. The model predicts up to twice the largest size measured in this run or an
+    earlier one. If the job has changed (``surprised``), it predicts up to the job's own largest
+    size.
     """
 
     #: Points, oldest first; the last one is of the present world.
@@ -279,14 +280,14 @@ class JobModel:
         if size.replicas < 1 or copies_of(size.replicas, self.terms) < 1:
             return Undetermined(
                 f"{count(size.replicas, 'replica')} hold no whole copy of the network; "
-                f"take {-(-self.terms.shared // self.terms.processes_per_replica)} or more"
+                f"take {-(-self.terms.shared // self.terms.processes_per_replica)} replicas or more"
             )
         if size.replicas > self.reach:
             seen = max(point.replicas for point in self.points)
             if self.surprised:
                 return Undetermined(
                     "recent worlds missed their forecasts, so Brain predicts no size above "
-                    f"{seen}; measure the job again at sizes that it has already had",
+                    f"{seen} replicas; measure the job again at sizes that it has already had",
                     code="surprised",
                 )
             return Undetermined(

@@ -41,7 +41,7 @@ def restart_cost(
 
     Log downtimes are normal with deviation ``SPREAD`` around an unknown median. The prior of that
     median has deviation ``BELIEF`` (a factor of e), and gives ``assumed_seconds`` before the first
-    change. Old downtimes weigh less:
+    change. The older a downtime, the smaller its weight:
 
         w_i = 0.8^age,   precision = BELIEF^-2 + sum w_i / SPREAD^2
 

@@ -81,8 +81,9 @@ def micro_batches(copies: int, like: Configuration, seen: Sequence[Configuration
     size.
 
     A script accumulates gradients because its share of the batch does not fit a device, so with
-    more copies it makes fewer micro-batches, each at most as large as the largest one of ``seen``.
-    If ``seen`` contradicts this, the script is assumed to keep its present number of micro-batches.
+    more copies the script makes fewer micro-batches, each at most as large as the largest
+    micro-batch in ``seen``. If ``seen`` contradicts this, the script is assumed to keep its present
+    number of micro-batches.
     """
     same = [one for one in seen if abs(one.batch / like.batch - 1) <= _SAME]
     largest = max(one.local_batch for one in same)
@@ -113,7 +114,7 @@ def largest_local(points: Sequence[Point], terms: SpeedTerms, kind: str | None =
 
 
 def unspread(replicas: int, batches: Batches, terms: SpeedTerms) -> Undetermined | None:
-    """Return why no allowed batch size can be divided among ``replicas``; None if one can."""
+    """Return why ``replicas`` cannot divide any allowed batch size; None if they can."""
     if batches.spread(copies_of(replicas, terms)):
         return None
     return Undetermined(

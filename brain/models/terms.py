@@ -1,4 +1,5 @@
-"""Influences on speed other than size: what the owner declared, and what the points show.
+"""Influences on a job's speed other than its size: the owner's declarations, and facts that the
+points show.
 
 Points go into the estimators of ``step_time`` as observations of configurations of data-parallel
 copies; only this module makes this conversion.

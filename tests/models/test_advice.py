@@ -397,7 +397,7 @@ def test_a_quota_that_stops_bursts_hides_the_need_although_mean_use_is_far_below
     stopped = replace(seen(250), throttled=0.4)
     found = cpu(stopped, reserved=Resources(cpu_millis=300))
     assert found.target == pytest.approx(360)
-    assert "throttled a replica in 40 % of its periods" in found.reason
+    assert "throttled a replica in 40 % of its scheduler periods" in found.reason
     assert found.reserved_above == 0.4, "readings of seconds show none of it"
 
 

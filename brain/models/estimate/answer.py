@@ -1,4 +1,4 @@
-"""The whole estimate, with the unknown values and how to measure each."""
+"""The whole estimate, with a sentence for each unknown value that says how to measure the value."""
 
 from collections.abc import Sequence
 
@@ -74,7 +74,7 @@ def estimate(
 
 
 def check(question: EstimateQuestion) -> None:
-    """Raise ``BadInput`` if fields of the question are contradictory or impossible.
+    """Check that the fields of the question are possible and do not contradict each other.
 
     Raises:
         BadInput: the error names the field.
@@ -138,7 +138,7 @@ def _missing(
     if asked.model is not None and _other_batch(asked.model, asked.document):
         found.append(
             f"Batch: the similar jobs trained with {number(asked.model.present.examples_per_step)} "
-            f"examples a step, but this one declares {asked.document.batch.global_size}; {_PROBE}."
+            f"examples a step, but this job declares {asked.document.batch.global_size}; {_PROBE}."
         )
     unpriced = [room.accelerator for room in rooms if asked.market.price(room.accelerator) is None]
     if unpriced:
@@ -167,7 +167,7 @@ def _missing(
 
 def _no_work(asked: SizeQuestion, question: EstimateQuestion) -> str:
     """Return the reason why the estimate has no time to finish."""
-    assert asked.model is not None, "without a model the throughput is missing, not only the work"
+    assert asked.model is not None, "called only if the throughput is known and the work is not"
     if asked.model.present.examples_per_step is None and question.examples is not None:
         return (
             "Time: the batch size is unknown, so the number of examples is unknown, "

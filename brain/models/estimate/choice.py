@@ -21,14 +21,18 @@ _Z80 = 0.8416
 def choose(
     rows: Sequence[SizeEstimate], market: PriceList, question: EstimateQuestion, unit: str
 ) -> tuple[list[SizeEstimate], Explanation | None]:
-    """Mark the size to begin with, and store why each other size was not chosen.
+    """Return the rows with the size to begin with marked, and with the reason why each other size
+    was not chosen; return also the explanation of the choice.
+
+    The chosen size has the largest utility:
 
         u = ln goodput - 0.5 ln (accelerators * price)
 
-    With the exponent 0.5 a doubling must bring 1.41 times the goodput (throughput, reduced by the
-    inefficiency of larger batches if that is known). A size is excluded if it does not fit the
-    pool, ends after the deadline (with 80 % certainty) or costs more than the budget. Sizes get no
-    credit for the information that a trial would give, because Brain explores once the job runs.
+    With the exponent 0.5, twice the accelerators must bring 1.41 times the goodput (throughput,
+    reduced by the inefficiency of larger batches if that is known). A size is excluded if it does
+    not fit the pool, ends after the deadline (with 80 % certainty) or costs more than the budget.
+    Sizes get no credit for the information that a trial would give, because Brain explores once the
+    job runs.
     """
     refused = [replace(row, why_not=_refusal(row, question)) for row in rows]
     left = [row for row in refused if not row.why_not]

@@ -170,8 +170,8 @@ def _too_large(device: tuple[Band, float]) -> str:
         return ""
     gib = 2**30
     return (
-        f"a device would need {needed.value / gib:.1f} of its {has / gib:.1f} GiB; "
-        "more replicas, or accumulation, make the local batch smaller"
+        f"a device would need {needed.value / gib:.1f} GiB, but has only {has / gib:.1f} GiB; "
+        "take more replicas or accumulate gradients, so that the local batch becomes smaller"
     )
 
 

@@ -2,5 +2,5 @@
 
 cpu          percentiles of recent use, with hysteresis; the need of a starved loader
 host_memory  leaks and the time until memory runs out; the limit after a replica ran out of memory
-gpu_memory   memory of a device, F + c m with local batch m, fitted to peaks and failures
+gpu_memory   peak memory of a device as a function of the local batch size
 """

@@ -109,7 +109,7 @@ def _cpu(use: RoleUse, signs: RoleSigns, now_seconds: float) -> AmountAdvice | N
         wanted = max(wanted, cpu.raised(limit, loader, throttled_share=use.throttled))
         said = f"use reached the limit of {cores(limit)}, so the need is unknown; reserve 50 % more"
         if cpu.throttles(use.throttled):
-            stopped = f"throttled a replica in {percent(use.throttled)} of its periods"
+            stopped = f"throttled a replica in {percent(use.throttled)} of its scheduler periods"
             said = f"the quota of {cores(limit)} {stopped}, so the need is unknown"
     elif (stop := use.stopped(now_seconds)) and (floor := _unstopped(stop, reserved)) > wanted:
         wanted = floor

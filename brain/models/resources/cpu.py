@@ -170,8 +170,8 @@ def request(
     """Return the mCPU that a replica should reserve.
 
     The request is a percentile of use plus a margin; with ``recent_peak`` it is at least the last
-    hour's highest use. The result is the present reservation if the need is at most 10 % above and
-    30 % below it.
+    hour's highest use. If the need is at most 10 % above the present reservation and at most 30 %
+    below it, the present reservation is returned.
 
     Args:
         usage: Use of the busiest replica of the role, because ranks are alike.
@@ -241,7 +241,7 @@ def loader_millis(
 
     Args:
         used_millis: mCPU used while training.
-        idle_millis: The part of that use which is not loading.
+        idle_millis: The part of ``used_millis`` that is not spent on loading data.
         step_seconds: Seconds of a step as measured.
         device_seconds: Seconds that the device would take without waiting for data.
 

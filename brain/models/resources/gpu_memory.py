@@ -104,7 +104,7 @@ class DeviceMemory(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         batch size fits.
 
         The batch size is at most 1.5 times the largest one that was used, unless the prediction is
-        accurate to 3 % of the device's memory. It is well below any batch size that failed.
+        accurate to 3 % of the device's memory. The result is well below any batch size that failed.
         """
         check_is_fitted(self)
         top = min(self.fence_ / _FENCE, 2**31)

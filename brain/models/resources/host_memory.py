@@ -44,14 +44,15 @@ class Growth:
 
 
 def growth(hourly_maxima: Sequence[float], *, limit_bytes: float) -> Growth:
-    """Measure the growth of the highest uses of the last hours, which are given oldest first.
+    """Measure how memory grew over the last hours; ``hourly_maxima`` has the highest use of each
+    hour, oldest first.
 
     The slope is that of Theil and Sen (1968), which a single peak hardly changes; the significance
     is that of Mann and Kendall (1945).
 
     Raises:
-        Undetermined: fewer than four hours were seen; fewer values could be in rising order by
-            chance.
+        Undetermined: memory was read in fewer than four hours; fewer than four values could be in
+            rising order by chance.
 
     >>> found = growth([1e9, 1.1e9, 1.2e9, 1.3e9, 1.4e9, 1.5e9], limit_bytes=8e9)
     >>> found.significant, round(3600 * found.bytes_per_second)

@@ -143,8 +143,8 @@ def look_ahead(
 def _expect_readings(x: _Floats, used: _Floats, base_bytes: float) -> None:
     if len(x) != len(used) or len(x) < _LEAST_READINGS:
         raise Undetermined(
-            f"memory of the server was read {len(x)} times, but {_LEAST_READINGS} are needed; "
-            "wait for more readings",
+            f"the server's memory was read {len(x)} times, but {_LEAST_READINGS} readings are "
+            "needed; wait for more",
             code="no-usage",
         )
     sound = np.isfinite(x).all() and np.isfinite(used).all() and (x > 0).all()

@@ -13,8 +13,8 @@ class ShardedMemory:
 
     Workers divide state ``S`` among them (FSDP, ZeRO). Each of ``n`` workers holds ``S / n``, so a
     peak of ``b`` bytes at ``n`` workers becomes ``b + S / n' - S / n`` at ``n' < n``. If ``S`` is
-    unknown, all of the peak is assumed to be divided. A peak is never larger than a peak with fewer
-    workers.
+    unknown, all of the peak is assumed to be divided. The bound for a size never exceeds a peak
+    that was measured with fewer workers.
 
     >>> memory = ShardedMemory(peaks=((4, 10e9),), capacity_bytes=24e9)
     >>> memory.most(2), memory.fits(2), memory.fits(1)

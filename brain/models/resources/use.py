@@ -52,8 +52,8 @@ class QuotaStop:
 
     @property
     def in_vain(self) -> bool:
-        """Return True if a replica used no more CPU after its quota was raised, so no work waits
-        because of the quota.
+        """Return True if a replica used no more CPU after its quota was raised, which shows that
+        the quota delays no work.
         """
         return 0 < self.used_millis < _TAKEN * self.before_millis
 

@@ -55,7 +55,7 @@ class Accelerators:
             seen = ", ".join(sorted(self.models))
             raise Undetermined(
                 f"never measured on {accelerator}, only on {seen}; "
-                "try it at the smallest size for two minutes",
+                "run the job there at its smallest size for two minutes",
                 code="untried-accelerator",
             )
         return OnAccelerator(job=self, accelerator=accelerator)

@@ -75,7 +75,8 @@ def feed(X: Floats, y: Floats, error: Floats, wait_share: Floats) -> Feed | None
 
 
 def loads(X: Floats) -> Floats:
-    """Return the log examples per step that a replica, a node and the shared storage load.
+    """Return, for each row, the logarithms of the examples per step that one replica, one node and
+    the shared storage have to load.
 
     >>> np.exp(loads(np.array([[2.0, 8.0, 16.0, 1.0]]))).ravel().round(6).tolist()
     [16.0, 64.0, 128.0]

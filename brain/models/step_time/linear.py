@@ -28,9 +28,9 @@ class SmoothLinear(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         y = f'w + s(x) + e,    w ~ N(m, P),    s ~ GP(0, a^2 exp(-|x - x'|^2 / 2 l^2))
 
     in closed form (Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2.7), with
-    the leave-one-out errors of their equation 5.12. It computes what scikit-learn's
-    ``GaussianProcessRegressor`` does with that kernel and no optimizer (a test compares them); no
-    parameter is tuned, because there may be only three points. The first ``linear`` columns of
+    the leave-one-out errors of their equation 5.12. The results equal those of scikit-learn's
+    ``GaussianProcessRegressor`` with that kernel and without an optimizer (a test compares them).
+    No parameter is tuned, because there may be only three points. The first ``linear`` columns of
     ``X`` are features ``f``, the others coordinates ``x``; by default every column is both.
 
     Args:
