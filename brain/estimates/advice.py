@@ -226,14 +226,16 @@ def notices(tx: Transaction, job: Job, settings: Settings, now: datetime) -> lis
         NoticeKind.SHARED_MEMORY: _nearly_full(
             found.shared_memory,
             "shared memory (/dev/shm)",
-            "data loaders end with a bus error once it is full: give the container more "
+            "data loaders end with a bus error once it is full: give the container more shared "
+            "memory "
             "(docker run --shm-size; on Kubernetes an emptyDir of medium Memory at /dev/shm), or "
             "take fewer loader workers",
         ),
         NoticeKind.SCRATCH: _nearly_full(
             found.scratch,
             "the storage of temporary files",
-            "programs that write there fail once it is full: clear it, or point TMPDIR elsewhere",
+            "programs that write there fail once it is full: delete files there, or point TMPDIR "
+            "elsewhere",
         ),
         NoticeKind.STARVED: found.starved_because,
     }
@@ -287,7 +289,7 @@ def _starved(use: RoleUse, world: WorldUse | None, reserved_millis: float) -> St
     signs = cpu.LoaderSigns(data_wait_share=wait, censored=full, io_stalled_share=stalled)
     if not cpu.waits_for_data(signs) or not cpu.loader_bound(signs):
         return None
-    waits = f"workers wait for data in {percent(wait)} of each step while"
+    waits = f"workers wait for data during {percent(wait)} of each step while"
     if not full:
         return Starved(
             of=Starvation.STORAGE,

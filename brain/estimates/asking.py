@@ -51,7 +51,7 @@ def ask(
 
 
 def limited(document: JobDocument, question: EstimateQuestion, now: datetime) -> EstimateQuestion:
-    """Return the question; a deadline or budget that it does not give is the document's."""
+    """Return the question; if it gives no deadline or no budget, those of the document are used."""
     budget, deadline = document.budget, document.deadline
     left = None if deadline is None else max(1.0, (deadline - now).total_seconds())
     of_document: dict[str, Any] = {

@@ -71,7 +71,8 @@ def _past(tx: Transaction, job: Job) -> Past:
 def rough_points(tx: Transaction, job: Job) -> tuple[Point, ...]:
     """Return rough points of a job that was never measured well enough for a decision.
 
-    A decision waits for better measurements; an estimate cannot, and gives its uncertainty.
+    A decision waits for better measurements. An estimate cannot wait, so it uses rough points and
+    states its uncertainty.
     """
     found = []
     for world in sorted(tx.worlds.of(job.id), key=lambda world: world.epoch)[-_WORLDS:]:

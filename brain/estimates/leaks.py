@@ -125,7 +125,8 @@ def _explanation(choice: RestartChoice, situation: Situation) -> Explanation:
         reason=choice.reason,
         evidence=tuple(Evidence(label=label, value=value) for label, value in facts.items()),
         next_step=(
-            "The restart begins at the next safe point; find the objects that the script keeps "
+            "The restart begins at the next safe point. To end the leak, find the objects that the "
+            "script keeps "
             "from step to step."
         ),
     )

@@ -177,8 +177,8 @@ def wanted(
     unset.
 
     An amount that is too small is raised to the target. Memory that is too large is lowered only to
-    the high amount, because a replica that runs out of memory loses its job's work. No amount is
-    lowered below ``least``.
+    the upper end of the advice (``high``), because a replica that runs out of memory loses its
+    job's work. No amount is lowered below ``least``.
     """
     millis, memory = reserved.cpu_millis, reserved.memory_bytes
     if advice.cpu is not None and millis not in (0, UNSAID.cpu_millis):
@@ -198,8 +198,8 @@ def _cpu_rises(reserved: Resources, advice: ResourceAdvice | None) -> bool:
 
 
 def explanation(advice: ResourceAdvice) -> Explanation:
-    """Return the explanation with low, target and high for each amount; the target ignores the size
-    of nodes.
+    """Return the explanation with low, target and high for each amount; the target may be larger
+    than any node.
     """
     role = "" if advice.role == WORKER else f"{advice.role} "
     said = [(f"{role}CPU", advice.cpu, cores), (f"{role}memory", advice.memory, gibibytes)]

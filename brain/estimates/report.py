@@ -276,14 +276,17 @@ def _missing(advice: ResourceAdvice | None, prices: _Prices, ended: bool) -> lis
         ]
     unpriced = [
         name
-        for resource, name in (("cpu", "cpu=MONEY per core"), ("memory", "memory=MONEY per GiB"))
+        for resource, name in (
+            ("cpu", "cpu=MONEY per core-hour"),
+            ("memory", "memory=MONEY per GiB-hour"),
+        )
         if prices.of(resource, 1.0) is None
     ]
     if not unpriced:
         return []
     return [
-        f"costs need a price: start Brain with accelerator_prices set to {' and '.join(unpriced)} "
-        "and hour, as in `brain up --set accelerator_prices=cpu=0.05,memory=0.005`"
+        f"costs need a price: start Brain with accelerator_prices set to {' and '.join(unpriced)}, "
+        "as in `brain up --set accelerator_prices=cpu=0.05,memory=0.005`"
     ]
 
 

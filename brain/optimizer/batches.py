@@ -56,8 +56,8 @@ def choose_batch(
         standing: The batch size that Brain requests now.
         trying_seconds: Seconds for which that batch size has been on trial; None if it is not on
             trial. Only a trial has a time limit.
-        shared: True if the job shares its pool. Brain then tries another size rather than a
-            micro-batch, because a growth costs less than a trial of minutes at each size.
+        shared: True if the job shares its pool. Brain then tries larger job sizes instead of other
+            micro-batch sizes, because a growth costs less than a trial of minutes at each size.
     """
     model, present = situation.model, situation.present
     if not _may(situation) or model is None or not isinstance(present, Point):
@@ -86,8 +86,8 @@ def better_batch(model: JobModel, standing: BatchWish | None) -> BatchChoice | N
 
 
 def outgrown(situation: Situation) -> bool:
-    """Return True if another batch size would gain so much at this job size that it must be
-    measured first.
+    """Return True if another batch size would gain so much at this job size that this batch size
+    must be measured before Brain considers other job sizes.
 
     Otherwise promises for other job sizes would be based on a batch size that was never used.
     """

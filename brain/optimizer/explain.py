@@ -91,7 +91,7 @@ def _next_step(situation: Situation) -> str:
         PolicyMode.APPROVE: (
             "Approve or reject the plan; once it is applied, Brain verifies it by measuring."
         ),
-        PolicyMode.SHADOW: "Recorded only: the policy mode is shadow.",
+        PolicyMode.SHADOW: "The plan is only recorded, because the policy mode is shadow.",
         PolicyMode.OFF: "",
     }[situation.mode]
 
@@ -131,7 +131,7 @@ def _servers(servers: Sequence[ParameterServer]) -> str:
     busy = ", ".join(percent(one.busy) for one in servers)
     hot = hot_server(servers)
     said = "" if hot is None else f"; server {hot} delays the others"
-    return f"{len(servers)}, which use {busy} of what they reserve{said}"
+    return f"{len(servers)}, which use {busy} of their reserved processors{said}"
 
 
 def _interval(prediction: Prediction) -> str:

@@ -48,7 +48,7 @@ def left_to_people(situation: Situation) -> Hold | None:
         if off
         else ("optimizeMode is manual, so only people change the size"),
         short="Brain proposes nothing for this job",
-        next_step="Ask for a size with `brain resize`, or change the mode.",
+        next_step="Ask for a size with `brain resize`, or change optimizeMode.",
     )
 
 
@@ -59,8 +59,8 @@ def not_running(situation: Situation) -> Hold | None:
         return None
     return Hold(
         code="suspended",
-        reason=f"the job is {job.state} and was asked to {job.intent}",
-        short="the job is to stop",
+        reason=f"the job is {job.state}, and a request to {job.intent} it is pending",
+        short="the job will stop",
         next_step="Brain decides about the job again once you resume it.",
     )
 
@@ -132,7 +132,7 @@ def stale(situation: Situation) -> Hold | None:
     seen = "no step was seen" if age is None else "no sample came"
     return Hold(
         code="no-steps" if age is None else "stale-telemetry",
-        reason=f"{seen} for {duration(since)}, more than {duration(limit)}",
+        reason=f"{seen} for {duration(since)}, longer than the limit of {duration(limit)}",
         short="without recent telemetry, Brain changes nothing",
         next_step="See the job's log and `brain doctor`; Brain decides again when samples arrive.",
     )
@@ -191,7 +191,7 @@ def unsaved(situation: Situation) -> Hold | None:
         code="no-checkpoint",
         reason=f"a resize would lose {lost} of work: no checkpoint was seen",
         short="a resize would lose the job's work",
-        next_step="Let the script save, or declare `checkpoint` in the job document.",
+        next_step="Let the script save checkpoints, or declare `checkpoint` in the job document.",
     )
 
 
@@ -204,7 +204,10 @@ def returned(situation: Situation) -> Hold | None:
         return None
     return Hold(
         code=RETURNED,
-        reason=f"Brain did not evaluate the job for {duration(since)}, more than {duration(limit)}",
+        reason=(
+            f"Brain did not evaluate the job for {duration(since)}, longer than the limit of "
+            f"{duration(limit)}"
+        ),
         short="Brain decides nothing in its first turn after a pause",
         next_step="Brain decides at its next turn.",
     )
@@ -219,7 +222,9 @@ def flapping(situation: Situation) -> Hold | None:
         return None
     return Hold(
         code="flapping",
-        reason=f"{count(made, 'change')} within the last hour, and Brain makes at most {most}",
+        reason=(
+            f"{count(made, 'change')} within the last hour, and Brain makes at most {most} an hour"
+        ),
         short="the job was changed too often in the last hour",
         next_step="Brain decides again when the oldest change is an hour old.",
     )

@@ -87,7 +87,7 @@ def choose_restart(leak: Leak) -> RestartChoice:
         )
     early = left.low > lead
     if early and not leak.asks:
-        return _no(f"{lasts}; a restart is not worth it until {duration(lead)} before that")
+        return _no(f"{lasts}; a restart pays only in the last {duration(lead)} before that")
     whole = leak.age_seconds + left.value
     planned = leak.restart_seconds * whole / (whole - min(left.value, lead))
     crash = leak.heal_seconds + (0.0 if leak.keeps_work else save / 2)
@@ -95,7 +95,7 @@ def choose_restart(leak: Leak) -> RestartChoice:
     if leak.last_failure:
         costs += "ends the job, whose restarts are used up"
     else:
-        costs += f"{duration(crash)}"
+        costs += f"costs {duration(crash)}"
     pays = leak.last_failure or planned < crash
     return RestartChoice(
         restart=pays, reason=f"{lasts}; {costs}", restart_costs=planned, crash_costs=crash

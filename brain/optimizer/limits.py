@@ -87,7 +87,9 @@ def _least_bad(situation: Situation, sizes: Sequence[int]) -> Situation:
         best = min(sizes, key=lambda size: size / rate(size))
     why = _broken(situation, situation.replicas)
     others = [size for size in situation.sizes if size != best]
-    narrowed = situation.without(others, "no size keeps the limits; this one misses them by more")
+    narrowed = situation.without(
+        others, "no size keeps the limits, and this size misses them by more than the chosen size"
+    )
     if why is None or best == situation.replicas:
         return replace(narrowed, untenable=None)
     return replace(narrowed, untenable=Untenable(why=why, kept=False))

@@ -45,7 +45,7 @@ def fits_devices(situation: Situation) -> Situation:
 
 
 def not_in_vain(situation: Situation) -> Situation:
-    """Exclude sizes that fell short recently."""
+    """Exclude sizes whose throughput recently fell short of the promise."""
     why = "this size fell short of its promise within the last 6 h"
     return situation.without(situation.disappointed, why)
 

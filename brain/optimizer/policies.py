@@ -27,8 +27,8 @@ class Efficient:
 
     With the exponent 0.5 twice the replicas must bring 1.41 times the goodput. A larger, unmeasured
     size gets a credit, because measuring it is informative. The credit is a share of the size's
-    uncertainty. If the owner declared the work of the run, the credit decreases as its end
-    approaches, because the information is then of less use.
+    uncertainty. If the owner declared the work of the run, the credit decreases as the end of the
+    run approaches, because the information is then of less use.
     """
 
     def choose(self, situation: Situation) -> Choice:

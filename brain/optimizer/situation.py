@@ -298,7 +298,9 @@ class Situation:
             return None
 
     def with_lower_raises(self) -> "Situation":
-        """Return the situation with half the limit on each server's processors at other sizes."""
+        """Return the situation in which each server may have at most half as many processors at
+        other sizes as now allowed.
+        """
         assert self.served is not None, "only a job with servers gets other amounts at another size"
         return replace(self, served=replace(self.served, most_cpus=self.served.most_cpus / 2))
 

@@ -48,9 +48,10 @@ def credit(situation: Situation, size: int) -> float:
 
 
 def worth(situation: Situation, size: int, hoped: float = 0.0) -> float:
-    """Return the gain of a size: in goodput if it is larger, in goodput per price if it is smaller.
+    """Return the gain of a size over the present size: in goodput for a larger size, in goodput per
+    price for a smaller size.
 
-    0.2 is 20 %. ``hoped`` is a credit in log goodput.
+    A gain of 20 % is 0.2. ``hoped`` is a credit that is added to the log goodput.
     """
     share = situation.useful(size) / situation.useful(situation.replicas) * math.exp(hoped)
     price = math.pow(min(1.0, size / situation.replicas), EXPONENT)

@@ -251,7 +251,7 @@ def test_servers_that_are_full_get_another_beside_them():
     assert dict(plan.target.roles)["ps"].replicas == 3
     assert plan.target.workers == 2
     facts = {fact.label: fact.value for fact in plan.explanation.evidence}
-    assert facts["parameter servers"] == "2, which use 95 %, 90 % of what they reserve"
+    assert facts["parameter servers"] == "2, which use 95 %, 90 % of their reserved processors"
     assert plan.promised is not None
     assert plan.promised.exploring
 

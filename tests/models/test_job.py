@@ -293,7 +293,7 @@ def test_tensor_parallel_processes_are_one_copy_between_them():
     seen = fit(point(2, 320.0, processes=16, nodes=2), terms=terms)
 
     assert seen.predict(4).examples_per_second > 320
-    with pytest.raises(Undetermined, match="take 2 or more"):
+    with pytest.raises(Undetermined, match="take 2 replicas or more"):
         seen.predict(1)
 
 

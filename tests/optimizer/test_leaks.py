@@ -26,8 +26,9 @@ def test_a_restart_costs_its_part_of_the_time_that_it_gives_up():
     choice = choose_restart(LEAK)
     assert choice.restart
     assert (choice.restart_costs, choice.crash_costs) == (12, 170)
-    assert "a restart at a save costs 12 s of training, and running out of memory 2 min 50 s" in (
-        choice.reason
+    assert (
+        "a restart at a save costs 12 s of training, and running out of memory costs 2 min 50 s"
+        in (choice.reason)
     )
 
 
@@ -37,9 +38,9 @@ def test_a_restart_costs_its_part_of_the_time_that_it_gives_up():
         ({"ends_seconds": 400}, "but the run ends first, in 6 min 40 s"),
         ({"save_seconds": None}, "it cannot predict a safe point"),
         ({"save_seconds": 2000}, "before the next save, which is about 33 min away"),
-        ({"left": Band(value=900, low=800, high=1000)}, "not worth it until 11 min before that"),
+        ({"left": Band(value=900, low=800, high=1000)}, "pays only in the last 11 min before that"),
         ({"restart_seconds": 200}, "a restart at a save costs 4 min of training"),
-        ({"keeps_work": True, "restart_seconds": 20}, "running out of memory 20 s"),
+        ({"keeps_work": True, "restart_seconds": 20}, "running out of memory costs 20 s"),
     ],
 )
 def test_it_is_left_alone_with_the_reason(change: dict[str, object], said: str):

@@ -38,8 +38,8 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Flat:
-    """The curves of all jobs in one table of R rows; rows of one job, and of one type within it,
-    are adjacent.
+    """The curves of all jobs in one table of R rows; the rows of one job are adjacent, and among
+    them the rows of one type.
     """
 
     rows: Floats

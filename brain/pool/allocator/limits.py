@@ -2,8 +2,8 @@
 unused.
 
 At given prices of types, dividing one tenant's limit is a separate knapsack problem, which dynamic
-programming solves. The bound that this gives on the whole division is tighter than the bound from a
-price for the limit. If too many accelerators of a type are taken afterwards, ``settle`` and
+programming solves. The resulting bound on the whole division is tighter than the bound that follows
+from a price for the limit. If too many accelerators of a type are taken afterwards, ``settle`` and
 ``exchange`` repair the division.
 """
 

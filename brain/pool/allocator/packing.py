@@ -75,8 +75,8 @@ def settle(problem: DivisionProblem, market: PriceSystem, wanted: Ints | None = 
     """Return the column of a configuration for each job (-1: none); the jobs that gain most from
     accelerators choose first.
 
-    A job gets its ``wanted`` configuration if that fits; by default this is the one that it prefers
-    at the prices. Then ``fill`` gives the remaining accelerators away.
+    A job gets its ``wanted`` configuration if that fits; ``wanted`` defaults to the configurations
+    that jobs prefer at the prices. Then ``fill`` gives the remaining accelerators away.
     """
     if wanted is None:
         wanted = np.where(market.surplus >= -_SLACK, market.choice, -1)

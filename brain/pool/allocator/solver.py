@@ -216,7 +216,8 @@ def divide(
 ) -> tuple[PriceSystem, Ints]:
     """Return prices, and the better of two divisions: from prices alone, and a more exact one.
 
-    The second is made for few jobs or limited tenants. The lower of the two bounds is kept.
+    The more exact division is computed only if there are few jobs, or if tenants have limits. The
+    lower of the two bounds is kept.
     """
     market = clear(problem, start)
     choice, bound = settle(problem, market), market.bound

@@ -2,8 +2,8 @@
 
 A utility takes ``UtilityInputs`` (a row per job, a column per configuration) and the ``Weights``,
 and returns an array of the same shape. A job without accelerators has utility 0, so no
-configuration below 0 is ever chosen. A job gets a configuration if its utility is at least the
-price of its accelerators.
+configuration with a utility below 0 is ever chosen. A job gets a configuration if its utility is at
+least the price of its accelerators.
 """
 
 from collections.abc import Callable

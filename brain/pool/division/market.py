@@ -60,8 +60,8 @@ class Market:
         return resources.gpus if self.unit == "GPU" else resources.cpu_millis // self.grain_millis
 
     def granules(self, units: int, without: Resources) -> int:
-        """Return the granules in ``units`` of which ``without`` is taken; below 0 if more is
-        taken.
+        """Return how many granules of ``grain`` units remain if ``without`` of ``units`` is taken;
+        below 0 if more is taken than there is.
         """
         taken = without.gpus * _MILLI if self.unit == "GPU" else without.cpu_millis
         return (units * _MILLI - taken) // self.grain_millis

@@ -110,7 +110,9 @@ def _on(member: PoolMember, nodes: Collection[NodeName]) -> list[str]:
 def _beside(member: PoolMember, nodes: Collection[NodeName]) -> Hold:
     return Hold(
         code="slow-node",
-        reason=f"{_on(member, nodes)[0]} slows another job down, which will leave that node",
+        reason=(
+            f"another job is slowed down by node {_on(member, nodes)[0]}, and will leave the node"
+        ),
         short="its node slows another job down",
         next_step="Brain decides again once that job has left the node.",
     )

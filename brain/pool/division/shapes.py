@@ -1,8 +1,8 @@
 """The shapes that a round compares: the numbers of nodes over which each size may be spread.
 
-Replicas on one node exchange gradients faster than those on two, so the goodput of a size depends
-on its nodes. A round considers each size on the fewest empty nodes that would hold it, and on the
-fewest nodes that have room for it now.
+Replicas on one node exchange gradients faster than replicas on two nodes, so the goodput of a size
+depends on the number of its nodes. A round considers each size on the fewest empty nodes that would
+hold it, and on the fewest nodes that have room for it now.
 """
 
 from collections.abc import Sequence

@@ -49,7 +49,7 @@ def _hopes(situation: Situation, size: int) -> list[tuple[float, str]]:
         waits = min(situation.data_wait_share or 0.0, 1.0)
         kept = 1.0 if waits == 1 else min(1.0, size / situation.replicas / (1 - waits))
         found.append(
-            (situation.rate * kept, f"workers wait for data {percent(waits)} of each step")
+            (situation.rate * kept, f"workers wait for data during {percent(waits)} of each step")
         )
     if (flat := _flat(situation, size)) is not None:
         fewer, more, share = flat

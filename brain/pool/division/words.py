@@ -157,7 +157,9 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
         return Choice(replicas=grant.replicas, code=code, reason=reason, next_step="")
     slow = made.member.flees
     if slow is not None:
-        reason = f"{slow.node} has needed {ratio(slow.factor)} of the others' step time for minutes"
+        reason = (
+            f"{slow.node} has needed {ratio(slow.factor)} of other nodes' step time for minutes"
+        )
         to = ", ".join(name for name, _ in made.nodes)
         return Choice(
             replicas=grant.replicas,

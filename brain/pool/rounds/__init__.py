@@ -3,7 +3,7 @@ and stores the plans of a round in one transaction. It does no I/O of its own an
 
     cache     values that turns of one pool keep in memory
     limits    limits of projects, for jobs that begin
-    looks     the result of a look at a job, and the time of the next one
+    looks     the result of Brain's last look at a job, and the time of the next look
     findings  the finding that a bug keeps Brain from deciding about a job
     starts    waiting jobs that share the pool, and their first sizes
     plans     one round: reads members from the stores, divides, stores the plans

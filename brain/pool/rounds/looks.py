@@ -1,4 +1,6 @@
-"""The result of a look at a job, and the time of the next one if nothing happens to the job."""
+"""The result of Brain's last look at a job, and the time of the next look if nothing happens to the
+job.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

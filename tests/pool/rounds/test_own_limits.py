@@ -116,7 +116,7 @@ def test_a_job_that_its_storage_starves_is_tried_with_fewer_where_others_make_mo
     assert (fleet.size("starved"), fleet.size("scales")) == (2, 6)
     tried = fleet.plans("starved")[-1].explanation
     assert tried.code == "tried-smaller"
-    assert "workers wait for data 73 % of each step; 2 of 4 replicas" in tried.reason
+    assert "workers wait for data during 73 % of each step; 2 of 4 replicas" in tried.reason
     assert "scales gains more from the rest" in tried.reason
 
 
