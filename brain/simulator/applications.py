@@ -39,7 +39,7 @@ class Application(Protocol):
         ...
 
     def holds(self, device: DeviceKind) -> int:
-        """Largest micro-batch that a device holds."""
+        """Return the largest micro-batch, in examples, that a device of a kind holds."""
         ...
 
     @property
@@ -126,11 +126,11 @@ class Profile:
             )
 
     def holds(self, device: DeviceKind) -> int:
-        """Largest micro-batch: the same on every kind of device."""
+        """Return the largest micro-batch in examples, which is the same on every kind of device."""
         return self.largest_local
 
     def seconds(self, device: DeviceKind, shape: Shape, local: int, accumulation: int) -> float:
-        """Seconds of one optimizer step."""
+        """Return the seconds of one optimizer step."""
         compute = (self.step_seconds + self.example_seconds * local) / device.speed
         exchange = self._exchange(device, len(shape), sum(shape))
         overlapped = float((compute**self.overlap + exchange**self.overlap) ** (1 / self.overlap))
@@ -146,7 +146,7 @@ class Profile:
         return self.network_seconds / device.network * grown * crowded
 
     def noise(self, share: float, batch: int) -> float:
-        """Gradient noise scale in examples once ``share`` of the work is done."""
+        """Return the gradient noise scale in examples once ``share`` of the work is done."""
         return float(self.noise_first * (self.noise_last / self.noise_first) ** share)
 
 

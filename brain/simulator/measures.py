@@ -108,7 +108,7 @@ def results(world: SimulatedCluster) -> tuple[JobResult, ...]:
 
 def _result(world: SimulatedCluster, run: SimulatedJob, company: float) -> JobResult:
     assert run.started_at is not None, "it has run"
-    assert run.finished_at is not None, "this world has ended; measure the present one"
+    assert run.finished_at is not None, "results are read once every job has finished"
     return JobResult(
         name=run.name,
         application=run.arrival.application,

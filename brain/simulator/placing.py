@@ -57,7 +57,7 @@ def place(free: Mapping[int, int], wanted: int) -> Placement | None:
 
 
 def of_kind(machines: Sequence[UsableNode], free: Mapping[int, int]) -> dict[str, dict[int, int]]:
-    """Free accelerators by kind and node, kinds in the order of ``machines``."""
+    """Return the free accelerators by kind and node; kinds have the order of ``machines``."""
     found: dict[str, dict[int, int]] = {}
     for machine in machines:
         found.setdefault(machine.kind, {})[machine.index] = free.get(machine.index, 0)

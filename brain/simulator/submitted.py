@@ -69,7 +69,9 @@ def steps_of(run: SimulatedJob) -> int:
 
 
 def steps_for(run: SimulatedJob, work: float) -> int:
-    """Return the optimizer steps that ``work`` takes now."""
+    """Return the number of optimizer steps that ``work`` takes at the run's present progress and
+    batch size.
+    """
     batch, application = run.batch, run.application
     noise = application.noise(min(1.0, run.done / run.work), batch)
     worth = efficiency(batch, first_batch=application.first_batch, noise=noise)
@@ -77,7 +79,7 @@ def steps_for(run: SimulatedJob, work: float) -> int:
 
 
 def policy_of(spec: Spec, at: datetime) -> StoredPolicy:
-    """Return the policy of the pool, at version 0, as it was never stored."""
+    """Return the policy of the pool, at version 0, because it was never stored."""
     policy = PoolShares(projects=spec.projects)
     return StoredPolicy(pool=POOL, policy=policy, by="cluster", updated_at=at, version=0)
 

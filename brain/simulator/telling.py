@@ -44,7 +44,7 @@ class Telling:
         since: float,
         at: Callable[[float], datetime],
     ) -> Iterator[ThroughputSample]:
-        """Samples of all ranks from ``since`` until now, as many windows as fit."""
+        """Return the samples of all ranks from ``since`` until now, with as many windows as fit."""
         if epoch != self._epoch:
             self._steps, self._epoch = 0.0, epoch
         told = world.now - since

@@ -1,8 +1,8 @@
 """Nodes and jobs at one virtual time, and their changes over time.
 
-A job works while it is placed and its last restart is over; during a restart it holds its
-accelerators without using them. A planned change happens at a safe point and loses no work; a lost
-node costs all work since the last checkpoint.
+A job makes progress while it is placed on nodes and its last restart is over; during a restart it
+holds its accelerators without using them. A planned change happens at a safe point and loses no
+work; a lost node costs all work since the last checkpoint.
 """
 
 import heapq
@@ -143,12 +143,12 @@ class SimulatedCluster:
 
     @property
     def over(self) -> bool:
-        """True if every job has finished."""
+        """Return True if every job has finished."""
         return not self._coming and not self.present
 
     @property
     def next_arrival(self) -> float | None:
-        """The time of the next arrival of a job; None if no more jobs come."""
+        """Return the time of the next arrival of a job; None if no more jobs come."""
         return self._coming[0][0] if self._coming else None
 
     @property

@@ -70,7 +70,7 @@ class FreeCapacity:
         return any(sum(free.values()) >= wanted for free in self._free.values())
 
     def count(self) -> dict[str, int]:
-        """Free accelerators by kind."""
+        """Return the number of free accelerators by kind."""
         return {kind: sum(free.values()) for kind, free in self._free.items()}
 
     def kind(self, placement: Placement) -> str | None:

@@ -60,7 +60,7 @@ class Record:
         return min(later, default=self.job.finished_at or now)
 
     def decisions(self, since: datetime) -> Iterator[RecordedDecision]:
-        """Brain's own decisions, oldest first."""
+        """Return Brain's own decisions about the job, oldest first."""
         found = [
             RecordedDecision(
                 at=plan.created_at,

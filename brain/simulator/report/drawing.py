@@ -27,7 +27,7 @@ class Frame:
 
     @property
     def inner(self) -> tuple[float, float, float, float]:
-        """Left, right, top and bottom edge of the plotted area."""
+        """Return the left, right, top and bottom edge of the plotted area, in pixels."""
         return self.left, self.width - self.right, self.top, self.height - self.bottom
 
 
@@ -35,13 +35,13 @@ Scale = Callable[[float], float]
 
 
 def linear(low: float, high: float, begins: float, ends: float) -> Scale:
-    """A scale from values to pixels."""
+    """Return a scale from values to pixels."""
     span = (high - low) or 1.0
     return lambda value: begins + (value - low) / span * (ends - begins)
 
 
 def logarithmic(low: float, high: float, begins: float, ends: float) -> Scale:
-    """A logarithmic scale from values above 0 to pixels."""
+    """Return a logarithmic scale from values above 0 to pixels."""
     inner = linear(math.log(low), math.log(high), begins, ends)
     return lambda value: inner(math.log(value))
 
@@ -60,7 +60,7 @@ def text(said: str, x: float, y: float, kind: str = "") -> str:
 
 
 def path(points: Sequence[tuple[float, float]], kind: str) -> str:
-    """A line through points."""
+    """Return an SVG line through points."""
     drawn = " ".join(
         f"{'L' if index else 'M'}{x:.1f} {y:.1f}" for index, (x, y) in enumerate(points)
     )
@@ -76,7 +76,7 @@ def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def svg(frame: Frame, parts: Sequence[str], label: str) -> str:
-    """A whole plot, with one sentence about its content for people who cannot see it."""
+    """Return a whole plot as SVG; ``label`` describes the plot for people who cannot see it."""
     return element(
         "svg",
         "".join(parts),
@@ -88,7 +88,7 @@ def svg(frame: Frame, parts: Sequence[str], label: str) -> str:
 
 
 def time_axis(frame: Frame, until: float) -> tuple[Scale, list[str]]:
-    """A scale of seconds from 0, with ticks at round durations."""
+    """Return a scale of seconds from 0, with ticks at round durations."""
     left, right, _top, bottom = frame.inner
     at = linear(0, until, left, right)
     step = next((step for step in _STEPS if until / step <= _TICKS), _STEPS[-1])
@@ -102,7 +102,7 @@ def time_axis(frame: Frame, until: float) -> tuple[Scale, list[str]]:
 
 
 def count_axis(frame: Frame, most: float) -> tuple[Scale, list[str]]:
-    """A scale of a quantity from 0, with three or four gridlines."""
+    """Return a scale of a quantity from 0, with three or four gridlines."""
     left, right, top, bottom = frame.inner
     step = _round(most / 3.5)
     ticks = [index * step for index in range(1, int(most * 1.001 / step) + 1)]
@@ -125,7 +125,7 @@ def share_axis(frame: Frame) -> tuple[Scale, list[str]]:
 
 
 def span_axis(frame: Frame, low: float, high: float) -> tuple[Scale, list[str]]:
-    """A logarithmic scale of durations, with ticks at round durations."""
+    """Return a logarithmic scale of durations, with ticks at round durations."""
     left, right, _top, bottom = frame.inner
     at = logarithmic(low, high, left, right)
     marks = (1, 10, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86_400, 3 * 86_400, 10 * 86_400)

@@ -76,7 +76,7 @@ def _head(outcome: PolicyOutcome, title: str) -> str:
 
 
 def cluster(spec: Spec) -> str:
-    """A cluster in words.
+    """Return a phrase that describes a cluster's nodes.
 
     >>> from brain.simulator.spec import read_spec
     >>> cluster(read_spec({"nodes": {"t4": {"count": 2, "gpus": 4}}}))
