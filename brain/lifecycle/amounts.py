@@ -217,8 +217,8 @@ def use_in(samples: Sequence[HostSample], world: World | None, role: str) -> Rep
 
 
 def _use_of(replicas: Collection[int], samples: Sequence[HostSample]) -> ReplicaUse:
-    """Return the use of a role's replicas, read one by one because other roles share their
-    machines; the use of no replica if one was not read.
+    """Return the use of a role's replicas from the readings of each replica, because other roles
+    may share their machines; an empty ``ReplicaUse`` if a replica was not read.
     """
     read: dict[int, list[ReplicaReading]] = {replica: [] for replica in replicas}
     for one in (reading for sample in samples for reading in sample.replica_readings):

@@ -90,8 +90,8 @@ def worths(plan: ScalePlan, sight: ThroughputObserved) -> Worths:
 
 
 def tune(tx: Transaction, job: Job, situation: Situation, now: datetime) -> bool:
-    """Request another batch size from the script if this increases goodput or is informative;
-    return True if a batch size was requested.
+    """Request another batch size from the script if this increases goodput or reduces the
+    uncertainty about other job sizes; return True if a batch size was requested.
     """
     if not job.document.tunes or frozen(tx, job):
         return False

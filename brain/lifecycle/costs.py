@@ -1,5 +1,5 @@
-"""Estimates, from telemetry, of the costs of a change that a coordinator could not report before it
-died.
+"""Estimates the costs of a change from telemetry, if the coordinator died before it could report
+the costs.
 """
 
 from dataclasses import replace

@@ -11,8 +11,8 @@ from brain.models.terms import local_batch
 
 
 def device_examples(sight: ThroughputObserved, uses: Sequence[WorldUse]) -> float | None:
-    """Return the most examples per step that certainly fit into a device's memory, according to
-    each world's readings; None if there are no readings.
+    """Return the largest local batch size, in examples, that almost certainly fits into a device's
+    memory according to the readings of all worlds; None if there are no readings.
     """
     read = {use.epoch: use for use in uses if use.device_bytes and use.device_total_bytes}
     points = [*sight.earlier, sight.present]

@@ -55,8 +55,8 @@ def edit(
     settings: Settings,
     now: datetime,
 ) -> ScalePlan:
-    """Store a person's request for amounts of each replica, a size or a batch size, or several of
-    these; begin the plan if possible.
+    """Store a person's edit of a job as a plan: the amounts of each replica, the size, the batch
+    size, or several of these. Begin the plan if possible.
 
     With a ``role`` the request concerns only that role's replicas. None leaves a field unchanged.
     The request needs no other approval, and supersedes an active plan. Amounts and batch size

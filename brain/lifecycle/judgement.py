@@ -79,8 +79,8 @@ def _undone_by_brain(
 
     Brain rolls back plans of amounts wherever it may act, even a person's: running out of memory
     would cost the job more than the person's request is worth, and the rollback needs no restart.
-    Raised amounts
-    stay: if they are too small, the smaller ones before them are, too.
+    Raised amounts stay: if they are too small, the smaller amounts before the plan are too small as
+    well.
     """
     if plan.kind in (PlanKind.REQUEST, PlanKind.RESIZE) and plan.in_place:
         return may_act(job, settings) and not plan.only_raises

@@ -252,8 +252,8 @@ def _noise(
 ) -> tuple[float | None, float | None]:
     """Return the noise of a job's gradients, and the batch at which this job measured it.
 
-    The noise is that of the present world if measured; else that of earlier runs at the same work
-    done; else the last one known, until it is old (another batch is measured anew).
+    The noise is that of the present world if it is measured; else that of earlier runs after the
+    same work; else the last known noise of the job, until that is outdated.
     """
     settled = sight.noise.examples if isinstance(sight.noise, NoiseScale) else None
     batch = present.examples_per_step

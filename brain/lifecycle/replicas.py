@@ -128,8 +128,8 @@ def _all_gone(
 def _final(tx: Transaction, job: Job, replicas: Sequence[Replica]) -> Replica | None:
     """Return the replica after whose exit the scaler starts no other; None if another may start.
 
-    The times of ends do not tell, because kubelets write whole seconds, and a replica that a plan
-    replaced may end after its replacement.
+    The replica that ended last need not be this one, because kubelets write whole seconds, and a
+    replica that a plan replaced may end after its replacement.
     """
     if any(replica.state is not ReplicaState.EXITED for replica in replicas):
         return None

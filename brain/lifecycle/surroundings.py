@@ -177,8 +177,8 @@ def _saves(tx: Transaction, job: Job, now: datetime) -> Sequence[SaveSample]:
 
 
 def _away(decided: Recommendation | None, now: datetime) -> float | None:
-    """Return the seconds since the last decision; None if that one only observed after an
-    earlier absence.
+    """Return the seconds since the last decision; None if the last decision only
+    observed the job after an absence of Brain.
     """
     if decided is None or decided.explanation.code == RETURNED:
         return None

@@ -138,7 +138,9 @@ def measured(name: str, texts: Mapping[str, str], kinds: Sequence[str]) -> Measu
 
 
 def _noises(run: Floats, first: int) -> Floats:
-    """phi = first batch x variance / square, the statistics being scaled to the first batch."""
+    """Return the noise scale of each row: first batch x variance / square, with both statistics
+    scaled to the first batch.
+    """
     square, variance = run[:, 1], run[:, 2]
     found: Floats = np.clip(first * variance / np.maximum(square, 1e-30), 0.1 * first, 1e4 * first)
     return found

@@ -200,10 +200,10 @@ class RoleUse:
         """Return True if a limit in mCPU restricts the CPU use, so that the use does not show the
         need.
 
-        A high share of stopped scheduler periods is enough, because use averaged over seconds stays
-        below a quota that stops each burst. The use must also be near the limit if the share may
-        come from another role, or if the last raise to this quota or a lower one did not increase
-        the use.
+        A high share of stopped scheduler periods usually proves this alone: use averaged over
+        seconds stays below a quota that stops each burst. The use must also be near the limit in
+        two cases: the share may come from another role, or the last raise (to this quota or a lower
+        one) did not increase the use.
         """
         stop = self.stopped(self.until_seconds)
         unsure = self.mingled or (stop is not None and stop.excuses(limit_millis))

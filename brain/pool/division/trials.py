@@ -41,7 +41,7 @@ def trial(situation: Situation, size: int) -> SizeTrial | None:
 
 
 def _hopes(situation: Situation, size: int) -> list[tuple[float, str]]:
-    """Return the throughputs at ``size`` that findings speak for, each with its finding."""
+    """Return the throughputs at ``size`` that findings suggest, each with its finding."""
     found = []
     if starves(situation) and not _paid(situation):
         # One storage serves all workers: throughput falls only once fewer workers need all of their
@@ -59,8 +59,8 @@ def _hopes(situation: Situation, size: int) -> list[tuple[float, str]]:
 
 
 def _paid(situation: Situation) -> bool:
-    """Return True if the present size does enough more than a smaller one that was measured;
-    then each worker has its own loading.
+    """Return True if the present size is enough faster than a measured smaller size, which shows
+    that each worker loads its own data.
     """
     present, rate = situation.replicas, situation.rate
     return any(

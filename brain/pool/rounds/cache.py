@@ -213,8 +213,8 @@ def _read_ahead(tx: Transaction, jobs: Sequence[JobId]) -> None:
 def _measured(model: JobModel) -> Mapping[str, float]:
     """Return the log step times of the kinds that a job had itself.
 
-    A kind that only earlier runs had is theirs to tell: else each job of a script would count their
-    one measurement again.
+    Kinds that only earlier runs of the script had are left out: otherwise each job of the script
+    would count the same measurement again.
     """
     own = {point.accelerator for point in model.points}
     return {kind: ratio for kind, ratio in model.times.ratios.items() if kind in own}

@@ -219,7 +219,7 @@ def _placed(memo: Memo, job: Job) -> tuple[JobPlacement | None, Hold | None]:
 
 def _refused(tx: Transaction, job: Job, settings: Settings, now: datetime) -> Hold | None:
     """Return a hold if a person rejected advice on the size lately, because new advice in every
-    round would annoy. Rejected amounts say nothing about the size.
+    round would disturb that person. Rejected amounts say nothing about the size.
     """
     last = next((plan for plan in tx.plans.of(job.id) if not plan.changes_resources), None)
     if last is None or last.state is not PlanState.REJECTED:
