@@ -1,1 +1,3 @@
-"""This project beside its peers: one command each, results in RESULTS.md."""
+"""Benchmarks that compare this project with other programs: one command each, results in
+RESULTS.md.
+"""

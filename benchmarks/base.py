@@ -1,4 +1,4 @@
-"""The commit that later ones are measured beside, in the same run: its files come out of git."""
+"""Checks out an older commit, with which a benchmark compares this one in the same run."""
 
 import subprocess
 from pathlib import Path
@@ -9,10 +9,11 @@ BASE = "65270bc"
 
 
 def checkout(place: Path, *folders: str) -> Path:
-    """Put ``folders`` of that commit below ``place``, which a process then has as PYTHONPATH.
+    """Write ``folders`` of the older commit below ``place``, so that a process can have ``place``
+    as its PYTHONPATH.
 
     Raises:
-        subprocess.CalledProcessError: this is no clone, or one that was cut off after that commit.
+        subprocess.CalledProcessError: this is no clone, or its history lacks the commit.
     """
     archive = git("archive", BASE, *folders)
     subprocess.run(["tar", "-x", "-C", place], input=archive, check=True)
@@ -20,5 +21,5 @@ def checkout(place: Path, *folders: str) -> Path:
 
 
 def git(*arguments: str) -> bytes:
-    """What git says of this checkout."""
+    """Return the output of a git command in this checkout."""
     return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True).stdout

@@ -1,15 +1,16 @@
-"""What a doubling of replicas gains in the published tables: where ``PRIORS`` come from.
+"""Measures how much throughput a doubling of replicas gains in the published tables, from which
+``PRIORS`` are estimated.
 
     python -m benchmarks.doublings [--write tests/models/doublings.csv]
 
-Reads the step times measured for Pollux (OSDI'21) and, where ``$BRAIN_BENCH_DATA`` has them, those
-for Sia (SOSP'23), which include Pollux's. It prints mean and deviation of the log gain from one
-replica to two on one node, and of the next doubling less that one; then how much of what a left-out
-application did falls into the bands, and how much of what happens over two nodes. A task is an
-application on a kind of node and weighs the same whatever it has measured. Only batches in the
-upper half (geometrically) of those measured at a placement count: a batch that does not fill the
-device is nobody's choice.
-``--write`` keeps the pairs of Pollux (Apache-2.0) for the calibration test.
+It reads the step times that were measured for Pollux (OSDI'21) and, if ``$BRAIN_BENCH_DATA`` has
+them, those for Sia (SOSP'23), which include Pollux's. It prints the mean and the deviation of two
+log gains: from one replica to two on one node, and of the next doubling relative to the first. Then
+it prints how many doublings of a left-out application fall into the bands, and how many doublings
+over two nodes do. A task is an application on a kind of node; all tasks have the same weight. Only
+batch sizes in the upper half (geometrically) of those measured at a placement count, because nobody
+chooses a batch that does not fill the device. ``--write`` stores the pairs of Pollux (Apache-2.0)
+for the calibration test.
 """
 
 import argparse
@@ -34,7 +35,7 @@ SYNTHETIC = "gpt_pmp"
 
 @dataclass(frozen=True, slots=True)
 class Doubling:
-    """Two successive doublings from one replica; gains in log throughput."""
+    """Two successive doublings from one replica, with their gains in log throughput."""
 
     task: str
     nodes: int
@@ -46,7 +47,9 @@ class Doubling:
 
 
 def traces() -> Path:
-    """Sia's tables, which include Pollux's; Pollux's alone where those are missing, and say so."""
+    """Return Sia's tables, which include Pollux's; if they are missing, return Pollux's alone and
+    print a note.
+    """
     sia = sia_tables()
     if sia is None:
         print(f"all but Pollux's tables {NO_SIA}", file=sys.stderr)
@@ -54,7 +57,7 @@ def traces() -> Path:
 
 
 def tables(traces: Path) -> Mapping[str, Table]:
-    """Mean step seconds of every task under ``traces``; uneven placements are left out."""
+    """Return the mean step seconds of every task under ``traces``, without uneven placements."""
     times: dict[str, dict[tuple[int, int], dict[int, list[float]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
@@ -80,7 +83,9 @@ def tables(traces: Path) -> Mapping[str, Table]:
 
 
 def doublings(task: str, table: Table) -> Iterator[Doubling]:
-    """All pairs of ``table`` from one replica to two, on one node or two, with what follows."""
+    """Return all pairs of measurements in ``table`` from one replica to two, on one node or on two,
+    each with the next doubling.
+    """
     alone = table.get((1, 1), {})
     if not alone:
         return
@@ -96,7 +101,7 @@ def doublings(task: str, table: Table) -> Iterator[Doubling]:
 
 
 def summary(found: Iterable[float | None], tasks: Iterable[str]) -> tuple[float, float, int]:
-    """Mean, standard deviation and number of tasks, each task weighing the same."""
+    """Return mean, standard deviation and number of tasks; each task has the same weight."""
     pairs = [(value, task) for value, task in zip(found, tasks, strict=True) if value is not None]
     sizes = Counter(task for _, task in pairs)
     values = np.array([value for value, _ in pairs])
@@ -107,15 +112,17 @@ def summary(found: Iterable[float | None], tasks: Iterable[str]) -> tuple[float,
 
 
 def across_nodes(found: list[Doubling], gain: float, deviation: float) -> float:
-    """Share of the doublings over two nodes that a prior from one node holds in its band."""
+    """Return the share of doublings over two nodes that fall into the band of a prior from one
+    node.
+    """
     band = Z90 * math.hypot(deviation, REPEAT)
     return _share([(float(abs(d.gain - gain) <= band), d.task) for d in found if d.nodes == 2])
 
 
 def held_out_coverage(found: list[Doubling]) -> tuple[float, float]:
-    """Share of first and of second doublings inside of the model's 90 % bands.
+    """Return the shares of first and of second doublings that fall into the model's 90 % bands.
 
-    The prior is estimated without the application at hand; tasks weigh the same.
+    The prior is estimated without the application in question; tasks have equal weights.
     """
     first: list[tuple[float, str]] = []
     second: list[tuple[float, str]] = []
@@ -193,7 +200,7 @@ def main() -> None:
 
 
 def write(path: Path, found: Iterable[Doubling]) -> None:
-    """Keep ``found`` as CSV."""
+    """Write ``found`` as CSV."""
     with path.open("w", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(["task", "batching", "local_batch", "gain", "next_gain"])

@@ -1,12 +1,13 @@
-"""``make bench-heavy-start BASE=…``: a start with heavy imports, beside an older commit.
+"""``make bench-heavy-start BASE=…``: measures a start with heavy imports, here and with an older
+commit.
 
     git worktree add --detach ../base 65270bc && make -C ../base .venv/.ready
     make bench-heavy-start BASE=../base
     git worktree remove --force ../base
 
-The base is a checkout with an environment of its own, made by its own Makefile: no peer that stays,
-so it is named each time. Starts of both take turns: the first start of a script, when nothing is
-known of its imports, and later ones.
+``BASE`` is a checkout of the older commit with an environment of its own, which its own Makefile
+creates. The two commits take turns: first the first start of a script, when its imports are not
+known yet, then later starts.
 """
 
 import argparse
@@ -32,7 +33,7 @@ _START_SECONDS = 120.0
 
 
 def main() -> None:
-    """Measure, print, and fail where a bar is not met."""
+    """Measure and print the rows; exit with 1 if a bar is not met."""
     parser = argparse.ArgumentParser(prog="benchmarks.heavy_start", description=TITLE)
     parser.add_argument("base", type=Path, help="a checkout that has .venv/bin/brain-run")
     parser.add_argument("--homes", type=int, default=HOMES)
@@ -52,7 +53,7 @@ def main() -> None:
 
 
 def row(which: str, seen: Mapping[str, Sequence[float]]) -> Row:
-    """One kind of start beside the base's.
+    """Return the row of one kind of start, compared with the older commit's.
 
     >>> row("later starts", {"ours": [2.1, 2.2], "base": [2.0, 2.1]}).met
     True

@@ -1,9 +1,9 @@
-"""``make bench-loop``: what the probe costs in a step, and how fast the loop closes.
+"""``make bench-loop``: measures how much the probe adds to a step, and how fast the loop reacts.
 
-    sample committed -> plan visible      the last batch's 200 until a reader sees the plan
-    plan approved -> world changed        a person's approval until the new world's first step
+    sample committed -> plan visible      from the last batch's 200 until a reader sees the plan
+    plan approved -> world changed        from a person's approval to the new world's first step
 
-The first is measured through the API against a real service on SQLite, the second with a real
+The first time is measured through the API of a real service on SQLite, the second with a real
 training script that saves every tenth step of 0.11 s.
 """
 
@@ -33,7 +33,7 @@ RESIZES = 5
 
 
 def main() -> None:
-    """Measure, print, and fail where a bar is not met."""
+    """Measure and print the rows; exit with 1 if a bar is not met."""
     with tempfile.TemporaryDirectory(prefix="brain-bench-") as place:
         with running(Path(place) / "a", "--slots=4", settings=AT_ONCE) as brain:
             visible = [plan_latency_seconds(brain, turn) for turn in range(ROUNDS)]
@@ -58,9 +58,10 @@ def main() -> None:
 
 
 def plan_latency_seconds(brain: Brain, turn: int) -> float:
-    """Seconds from the batch that completes the measurements to the plan that rests on it.
+    """Return the seconds from the batch that completes the measurements until the plan based on
+    them is visible.
 
-    The job's command sleeps; worlds and samples are sent as its agents would send them.
+    The job's command sleeps; worlds and samples are sent in the form in which agents send them.
     """
     job = brain.submit("idle.py", name=f"latency-{turn}", replicas={"min": 1, "max": 2})
     now = datetime.now(UTC)
@@ -96,7 +97,7 @@ def plan_latency_seconds(brain: Brain, turn: int) -> float:
 
 
 def samples(job: JobId, now: datetime) -> list[ThroughputSample | SaveSample]:
-    """Forty steps of one worker, a second apart in windows of four, and a save."""
+    """Return forty steps of one worker in windows of four, one second per step, and a save."""
     place = SampleSource(
         job=job,
         source=SourceId(f"bench-{job}"),
@@ -140,7 +141,9 @@ def samples(job: JobId, now: datetime) -> list[ThroughputSample | SaveSample]:
 
 
 def world_latencies_seconds(brain: Brain) -> tuple[list[float], list[float]]:
-    """For each of several resizes: approval to first step of the new world, and the downtime."""
+    """Return, for each of several resizes, the seconds from the approval to the first step of the
+    new world, and the downtime.
+    """
     job = brain.submit("counted.py", "--steps=100000", replicas={"min": 1, "max": 2})
     brain.saved(job)
     changed, down = [], []

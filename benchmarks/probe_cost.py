@@ -1,9 +1,9 @@
-"""What the probe costs a training step: CPU time of steps with it, beside the same steps without.
+"""Measures how much CPU time the probe adds to a training step.
 
-``brain-run`` starts a script of short steps, as a user would. The script takes the probe's hooks
-out of torch and puts them back in turns (``scripts/step_cost.py``), so that both halves of a pair
-share a process and the machine's mood. The time of all threads counts, in the half in which they
-work. Each row is the median over the pairs, as a share of the step without the probe.
+``brain-run`` starts a script with short steps, as a user would. The script removes the probe's
+hooks from torch and restores them in turn (``scripts/step_cost.py``), so that both halves of a pair
+run in the same process under the same conditions. The CPU time of all threads counts for the half
+in which they run. Each row is the median over the pairs, as a share of the step without the probe.
 ``make bench-loop`` runs it.
 """
 
@@ -44,12 +44,12 @@ CASES = (
 
 
 def rows(pairs: int = PAIRS) -> list[Row]:
-    """A row for each case."""
+    """Return a row for each case."""
     return [row(case.name, measure(case, pairs)) for case in CASES]
 
 
 def row(name: str, pairs: Sequence[tuple[float, float]]) -> Row:
-    """What pairs of a step's microseconds (with the probe, without) come to.
+    """Return the row of pairs of microseconds per step (with the probe, without it).
 
     >>> row("a step", [(440, 400), (420, 400), (500, 400)]).value
     10.0
@@ -66,7 +66,7 @@ def row(name: str, pairs: Sequence[tuple[float, float]]) -> Row:
 
 
 def measure(case: Case, pairs: int) -> list[tuple[float, float]]:
-    """Pairs of microseconds of rank 0's steps: with the probe, and without."""
+    """Return pairs of microseconds of rank 0's steps: with the probe, and without it."""
     with tempfile.TemporaryDirectory(prefix="brain-bench-") as place:
         launcher = launchers.known(Path(place))["brain-run"]
         sizes = map(str, (pairs, case.layers, case.width))

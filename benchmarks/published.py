@@ -1,4 +1,4 @@
-"""Where measurements by others lie: in this repository, or in a folder that somebody names."""
+"""Finds measurements that others published: in this repository, or in the user's folder."""
 
 import os
 from pathlib import Path
@@ -14,12 +14,12 @@ NO_SIA = (
 
 
 def sia_tables() -> Path | None:
-    """The folder ``sia`` under ``$BRAIN_BENCH_DATA``; None where nobody has it."""
+    """Return the folder ``sia`` under ``$BRAIN_BENCH_DATA``; None if there is no such folder."""
     named = os.environ.get("BRAIN_BENCH_DATA")
     folder = Path(named) / "sia" if named else None
     return folder if folder and folder.is_dir() else None
 
 
 def skipped(metric: str) -> Row:
-    """The row of what needs Sia's tables where they are missing; it has no bar."""
+    """Return the row that stands for skipped rows if Sia's tables are missing; it has no bar."""
     return Row(metric=metric, value=None, unit="", note=NO_SIA)

@@ -1,4 +1,4 @@
-"""Rows of a benchmark: printed as a table, kept as JSON, shown in ``RESULTS.md``."""
+"""Rows of a benchmark: printed as a table, stored as JSON, and shown in ``RESULTS.md``."""
 
 import json
 import platform
@@ -13,7 +13,9 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure, beside its peer and its bar where there are such."""
+    """One measured value, with the value of a peer (another program) and a bar (a required limit),
+    if there are any.
+    """
 
     metric: str
     #: None where it was not measured; ``note`` then says why.
@@ -30,28 +32,33 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """The peer's value over ours; above 1 we are better."""
+        """Return the peer's value divided by ours; above 1, ours is better."""
         return self.peer_value / self.value if self.peer_value and self.value else None
 
     @property
     def met(self) -> bool:
-        """Whether the bars, where there are any, are met; what was not measured meets none."""
+        """Return True if the row meets its bars, or has no bars. A row with a bar that was not
+        measured does not meet the bar.
+        """
         small = self.bar is None or (self.value is not None and self.value <= self.bar)
         far = self.ratio_bar is None or (self.ratio is not None and self.ratio >= self.ratio_bar)
         return small and far
 
     @property
     def bars(self) -> str:
-        """The bars as a person reads them; empty where there are none."""
+        """Return the bars in the form in which they are printed; empty if the row has none."""
         largest = None if self.bar is None else f"≤ {self.bar:g}"
         smallest = None if self.ratio_bar is None else f"≥ {self.ratio_bar:g}×"
         return ", ".join(filter(None, (smallest, largest)))
 
 
 def publish(name: str, title: str, rows: Sequence[Row], more: str = "", command: str = "") -> None:
-    """Print, store and show ``rows``, and ``more`` Markdown below them; end the process with 1
-    where a bar is not met. ``command`` is said to have written them, ``make bench-<name>`` where
-    it is empty."""
+    """Print ``rows``, store them as JSON and write them to ``RESULTS.md``, with the Markdown
+    ``more`` below them; exit with 1 if a bar is not met.
+
+    ``command`` is named as the command that wrote the rows; if it is empty, ``make bench-<name>``
+    is named.
+    """
     table = markdown(rows) + (f"\n\n{more.strip()}" if more else "")
     sys.stdout.write(f"{title}\n\n{table}\n")
     results = HERE / "results"
@@ -68,7 +75,7 @@ def publish(name: str, title: str, rows: Sequence[Row], more: str = "", command:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The rows as a Markdown table."""
+    """Return the rows as a Markdown table."""
     head = ("metric", "value", "unit", "peer", "peer value", "ratio", "bar", "met")
     body = [
         (

@@ -36,7 +36,7 @@ _HISTORY = "runs of one application are identical and have one script"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How Brain is run, and the largest share of Tiresias' mean over all lists that is allowed."""
+    """The settings of Brain, and the largest allowed share of Tiresias' mean over all lists."""
 
     name: str
     arguments: tuple[str, ...]
@@ -54,18 +54,18 @@ CASES = {
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """Where lists and tables are."""
+    """The places of lists and tables."""
 
     data: Path
 
     def file(self, number: int) -> Path:
-        """A workload, published or drawn."""
+        """Return the file of a workload, published or drawn."""
         if number in SEEDS:
             return GENERATED / f"workload-{number}.csv"
         return self.data / f"pollux/workloads/workload-{number}.csv"
 
     def text(self, number: int) -> str:
-        """Its first jobs, as a CSV file."""
+        """Return the first jobs of a workload as a CSV file."""
         with self.file(number).open() as lines:
             rows = [row for row in csv.DictReader(lines) if row["application"] != _LEFT_OUT]
         out = io.StringIO()
@@ -76,7 +76,9 @@ class Lists:
 
 
 def mean_seconds(lists: Lists, number: int, policy: str, arguments: Sequence[str]) -> float:
-    """Mean completion time of a list under a policy, as ``brain simulate`` prints it."""
+    """Return the mean completion time of a list under a policy in seconds, as ``brain simulate``
+    prints it.
+    """
     text = lists.text(number)
     key = hashlib.sha256(f"{_code()} {text} {policy} {arguments}".encode()).hexdigest()[:32]
     kept = KEPT / f"{key}.json"
@@ -117,7 +119,7 @@ def _code() -> str:
 
 
 def rows(lists: Lists, cases: Sequence[Case], play: Play = mean_seconds) -> list[Row]:
-    """Three rows for each case: all lists, those that decide, and the tuning set."""
+    """Return three rows for each case: all lists, the lists that decide, and the tuning set."""
     numbers = (*TUNING, *SEEDS)
     asked: list[tuple[str, tuple[str, ...], int]]
     asked = [("tiresias", (), number) for number in numbers]

@@ -50,7 +50,7 @@ JOB = Job(
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """A policy that may not take the sizes that something is to be said against."""
+    """A policy that may not choose sizes to which its clause objects."""
 
     base: Policy
     objection: Callable[[Situation, int], str | None]
@@ -60,7 +60,7 @@ class Without:
 
 
 def floor(situation: Situation, size: int) -> str | None:
-    """Each added replica must bring half of what one alone does."""
+    """Require that each added replica brings half the throughput of a single replica."""
     added = size - situation.replicas
     hoped = situation.useful(size) * math.exp(credit(situation, size))
     wasted = hoped - situation.rate < 0.5 * added * situation.useful(1)
@@ -68,7 +68,7 @@ def floor(situation: Situation, size: int) -> str | None:
 
 
 def likely(situation: Situation, size: int) -> str | None:
-    """Nine tenths must be kept, more likely than not."""
+    """Require that nine tenths of the throughput are more likely kept than not."""
     smaller = size < situation.replicas
     return (
         "likely"
@@ -87,7 +87,7 @@ RULES: Mapping[str, Policy] = {
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script on a kind of node: what each size takes, packed as its nodes allow."""
+    """A script on a kind of node, with the step time at each size, on as few nodes as possible."""
 
     seconds: Mapping[int, float]
     nodes: Mapping[int, int]
@@ -102,7 +102,7 @@ class Script:
 
 
 def scripts(found: Iterable[Table], batching: str) -> list[Script]:
-    """Every task that was measured at three sizes or more."""
+    """Return every task that was measured at three sizes or more."""
     made = []
     for table in found:
         alone = table.get((1, 1))
@@ -123,7 +123,7 @@ def scripts(found: Iterable[Table], batching: str) -> list[Script]:
 
 
 def lived(script: Script, policy: Policy, hours: float, random: np.random.Generator) -> list[float]:
-    """Mean regret, regret of the last size, and changes."""
+    """Return the mean regret, the regret of the last size, and the number of changes."""
     total, now, size, lost, changes = 3600 * hours, 0.0, 1, 0.0, 0
     best = max(script.utility(one) for one in script.seconds)
     points: dict[int, Point] = {}

@@ -1,6 +1,7 @@
-"""Run the tests that are marked *slow*, and publish the files whose tests failed.
+"""Runs the tests that are marked *slow*, and publishes the number of passed and failed tests by
+file.
 
-python -m benchmarks.slow_tests
+    python -m benchmarks.slow_tests
 """
 
 import os
@@ -22,7 +23,7 @@ OUTCOMES = ("passed", "failed", "skipped")
 
 
 def main() -> None:
-    """Run them all; end with 1 where a test failed or none ran."""
+    """Run all slow tests; exit with 1 if a test failed or none ran."""
     commit = git("describe", "--always", "--dirty").decode().strip()
     load, began = os.getloadavg()[0], time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -47,7 +48,7 @@ def main() -> None:
 
 
 def by_file(report: Path) -> dict[str, Counter[str]]:
-    """How many tests of each file passed, failed and were skipped, of a JUnit report.
+    """Return the number of passed, failed and skipped tests of each file from a JUnit report.
 
     Raises:
         SystemExit: the report has no test, because pytest could not run.
@@ -61,7 +62,7 @@ def by_file(report: Path) -> dict[str, Counter[str]]:
 
 
 def table(counts: Mapping[str, Counter[str]]) -> str:
-    """The counts as a Markdown table, a row for each file."""
+    """Return the counts as a Markdown table with a row for each file."""
     rows = [["file", *OUTCOMES], ["---"] * (1 + len(OUTCOMES))]
     rows += [[f"`{file}`", *(str(of[each]) for each in OUTCOMES)] for file, of in counts.items()]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)

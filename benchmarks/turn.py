@@ -54,7 +54,7 @@ SLOWER = 1.5
 
 
 def main() -> None:
-    """Measure, print, and fail where a bar is not met."""
+    """Measure and print the rows; exit with 1 if a bar is not met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", choices=["one", "many"], help="show where the time goes")
     chosen = parser.parse_args().profile
@@ -96,7 +96,7 @@ def main() -> None:
 
 
 def based() -> Mapping[str, float]:
-    """What the older commit's own program measures, by metric."""
+    """Return the results of the older commit's own program, by metric."""
     with tempfile.TemporaryDirectory(prefix="brain-bench-base-") as place:
         older = checkout(Path(place), "brain", "benchmarks", "migrations")
         program = [sys.executable, "-P", "-m", "benchmarks.turn"]
@@ -119,21 +119,21 @@ def beside(row: Row, before: Mapping[str, float]) -> Row:
 
 
 class Taken(NamedTuple):
-    """Seconds of a turn: of the processor, and until it was over."""
+    """The seconds of a turn: processor time and elapsed time."""
 
     cpu: float
     wall: float
 
 
 def told(taken: Sequence[Taken]) -> str:
-    """What has to be known to read a median."""
+    """Return the facts that are needed to interpret a median."""
     most, wall = max(one.cpu for one in taken), statistics.median(one.wall for one in taken)
     return f"{len(taken)} turns, at most {most:.3g} s; until over {wall:.3g} s"
 
 
 @contextmanager
 def timed(into: list[Taken]) -> Iterator[None]:
-    """Note how long the block takes."""
+    """Measure the time of the block."""
     gc.collect()
     cpu, wall = time.process_time(), time.perf_counter()
     yield
@@ -148,10 +148,10 @@ def profiled(chosen: str) -> None:
 
 
 def one_job(profile: cProfile.Profile | None = None, *, each: int = PER_NODE) -> list[Taken]:
-    """What a turn costs that reads the samples of a job, fits, and stores a plan.
+    """Measure a turn that reads the samples of a job, fits a model, and stores a plan.
 
-    Each job has a pool of its own in one database; the first only warms up what a service that
-    has run for a second has warm.
+    All jobs are in one database, each in a pool of its own. The first job only warms up what is
+    warm in a service that has run for a second.
     """
     taken: list[Taken] = []
     now, ranks = BEGIN + timedelta(minutes=30), SIZE * each
@@ -173,7 +173,7 @@ def one_job(profile: cProfile.Profile | None = None, *, each: int = PER_NODE) ->
 
 
 def many_jobs(profile: cProfile.Profile | None = None) -> tuple[Taken, list[Taken]]:
-    """What the first turn costs, and of those after in which a tenth has new samples."""
+    """Measure the first turn, and later turns in which a tenth of the jobs have new samples."""
     chance = random.Random(1)
     with database() as stores:
         now = BEGIN + timedelta(minutes=30)
@@ -202,7 +202,7 @@ def many_jobs(profile: cProfile.Profile | None = None) -> tuple[Taken, list[Take
 def turned(
     stores: Stores, now: datetime, memo: Memo, profile: cProfile.Profile | None = None
 ) -> cycle.Turn:
-    """A turn, under the profiler where there is one."""
+    """Run a turn, under the profiler if one is given."""
     if profile is not None:
         return profile.runcall(cycle.turn, stores, memo.pool, SETTINGS, now, memo=memo)
     return cycle.turn(stores, memo.pool, SETTINGS, now, memo=memo)
@@ -213,7 +213,7 @@ SETTINGS = Settings(policy_mode="auto", stale_seconds=600.0)
 
 @contextmanager
 def database() -> Iterator[Stores]:
-    """An empty database of its own."""
+    """Create an empty database."""
     with tempfile.TemporaryDirectory(prefix="brain-bench-") as place:
         url = f"sqlite:///{Path(place) / 'brain.db'}"
         prepare(url)
@@ -222,7 +222,7 @@ def database() -> Iterator[Stores]:
 
 
 def populate(stores: Stores, now: datetime, chance: random.Random) -> dict[JobId, int]:
-    """Jobs of one to four replicas on nodes of eight accelerators; their sizes."""
+    """Store jobs of one to four replicas on nodes of eight accelerators; return their sizes."""
     sizes: dict[JobId, int] = {}
     place = 0
     with stores.transaction() as tx:
@@ -259,7 +259,7 @@ def submit(
     most: int,
     each: int = 1,
 ) -> JobId:
-    """A job that was admitted and runs."""
+    """Store a job that was admitted and runs."""
     id = JobId(f"0197f000-0000-7000-8000-{number:012}")
     document = JobDocument(
         name=f"job-{number}",
@@ -280,7 +280,7 @@ def submit(
 def start(
     tx: Transaction, id: JobId, pool: PoolName, *, size: int, first_node: int, each: int = 1
 ) -> None:
-    """Its first world, on accelerators from ``first_node`` on."""
+    """Store a job's first world, on the accelerators from ``first_node`` on."""
     where = [
         NodeName(f"{pool}-{(first_node + rank * each) // PER_NODE:04}") for rank in range(size)
     ]
@@ -317,7 +317,7 @@ def samples(
     step_seconds: float = 0.1,
     each: int = 1,
 ) -> Sequence[ThroughputSample]:
-    """One of each rank and second."""
+    """Return one sample for each rank and second."""
     begun = round((since - BEGIN).total_seconds())
     steps = max(1, round(1 / step_seconds))
     return [

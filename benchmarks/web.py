@@ -96,14 +96,14 @@ CHARTS = """() => {
 
 
 class Traced(NamedTuple):
-    """Milliseconds of the main thread: of all its tasks, and of the longest."""
+    """Milliseconds of the main thread: the sum of all its tasks, and the longest task."""
 
     total: float
     longest: float
 
 
 def main() -> None:
-    """Measure, print, and fail where a bar is not met."""
+    """Measure and print the rows; exit with 1 if a bar is not met."""
     with served(ENDED, ACTIVE) as long, served(0, ACTIVE) as busy, launched() as browser:
         loaded = [first_load(browser, long, *page) for page in PAGES]
         ours = [measured(browser, long) for _ in range(RUNS)]
@@ -119,7 +119,7 @@ def rows(
     one: float,
     ten: float,
 ) -> Iterator[Row]:
-    """The table, bars included."""
+    """Return the rows of the table, with their bars."""
     for name, size in zip(("list of jobs", "job with its charts"), loaded, strict=True):
         yield Row(
             metric=f"first load, {name}: page, scripts, style sheets as served, without the font",
@@ -162,7 +162,7 @@ def rows(
 
 @contextmanager
 def served(ended: int, active: int) -> Iterator[Served]:
-    """A service with so many jobs."""
+    """Start a service with the given number of jobs."""
     with tempfile.TemporaryDirectory(prefix="bench-web-") as folder:
         home, now = Path(folder), datetime.now(UTC)
         url = f"sqlite:///{home / 'brain.db'}"
@@ -198,7 +198,9 @@ def _id(number: int) -> JobId:
 
 
 def first_load(browser: Browser, service: Served, address: str, sign: str, other: str) -> int:
-    """Bytes that a page comes with, without the font, the answers and what only follows it."""
+    """Return the bytes that a page loads, without the font, the answers of the API, and later
+    requests.
+    """
     with visit(browser, service) as seen:
         signed_in = seen.page.context.storage_state()
     with closing(browser.new_context(storage_state=signed_in)) as profile:
@@ -213,7 +215,9 @@ def first_load(browser: Browser, service: Served, address: str, sign: str, other
 
 
 def measured(browser: Browser, service: Served) -> tuple[Traced, ...]:
-    """The list of all jobs, scrolled and then changed, and the charts of a job, dragged."""
+    """Trace the list of all jobs while it is scrolled and then changes, and the charts of a job
+    while they are dragged.
+    """
     with visit(browser, service) as seen:
         seen.page.goto(f"{service.url}/#/jobs")
         seen.page.get_by_role("row", name=f"job-{ENDED + ACTIVE - 1}").wait_for()
@@ -230,7 +234,7 @@ def measured(browser: Browser, service: Served) -> tuple[Traced, ...]:
 
 
 def bare_measured(browser: Browser) -> tuple[Traced, ...]:
-    """The bare list, scrolled and changed alike, and bare charts, dragged alike."""
+    """Trace the bare list and the bare charts with the same scrolls, changes and drags."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.set_content(BARE)
 
@@ -254,7 +258,7 @@ def bare_measured(browser: Browser) -> tuple[Traced, ...]:
 
 
 def drag(page: Page) -> None:
-    """Pull the times to the right by eight pixels at a time, and a little back."""
+    """Drag the charts to the right in steps of eight pixels, and a little back."""
     page.mouse.move(300, 350)
     page.mouse.down()
     for move in range(MOVES):
@@ -264,7 +268,7 @@ def drag(page: Page) -> None:
 
 
 def scroll(page: Page) -> None:
-    """Turn the wheel by eight rows at a time."""
+    """Scroll the list by eight rows per turn of the wheel."""
     page.mouse.move(700, 500)
     for _ in range(SCROLLS):
         page.mouse.wheel(0, 256)
@@ -272,7 +276,7 @@ def scroll(page: Page) -> None:
 
 
 def changes(service: Served, page: Page) -> None:
-    """Let jobs change as another process of ours would, and the stream tell of it."""
+    """Change jobs as another Brain process would, so that the stream reports the changes."""
     with service.stores() as stores:
         for turn in range(CHANGES):
             touch(stores, turn, ENDED + ACTIVE - CHANGED)  # the newest stand first, in sight
@@ -280,7 +284,7 @@ def changes(service: Served, page: Page) -> None:
 
 
 def touch(stores: Any, turn: int, first: int) -> None:
-    """Give jobs another reason, and an event each that tells of it."""
+    """Give jobs another reason, each with an event."""
     now = datetime.now(UTC)
     with stores.transaction() as tx:
         for number in range(first, first + CHANGED):
@@ -291,7 +295,7 @@ def touch(stores: Any, turn: int, first: int) -> None:
 
 
 def traced(browser: Browser, page: Page, act: Callable[[], None]) -> Traced:
-    """What the page's main thread did meanwhile."""
+    """Yield a record of the main thread's tasks in the block."""
     browser.start_tracing(page=page, categories=["toplevel", "__metadata"])
     act()
     found = json.loads(browser.stop_tracing())["traceEvents"]
@@ -310,7 +314,9 @@ def traced(browser: Browser, page: Page, act: Callable[[], None]) -> Traced:
 
 
 def tabs(browser: Browser, service: Served, count: int) -> float:
-    """Processor seconds of the service while so many tabs of a browser look at its jobs."""
+    """Return the processor seconds of the service while the given number of tabs of one browser
+    show its jobs.
+    """
     with visit(browser, service) as seen:
         for page in (seen.page, *(seen.page.context.new_page() for _ in range(count - 1))):
             page.goto(f"{service.url}/#/jobs")

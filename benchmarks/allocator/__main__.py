@@ -1,14 +1,14 @@
-"""How long does it take to divide a cluster, and how far from the best is the division?
+"""Measures how long it takes to divide a cluster, and how far the division is from the best one.
 
     make bench-allocator
 
-Jobs have the measured curves of Pollux's applications, on all four types where Sia's tables are at
-hand, else scaled to them (``problems``). A division is what
-``allocate`` does before it looks for nodes: from job views to a configuration for each, cold, that
-is without prices of an earlier round. The round adds nodes, reasons and the order of moves, of all
-jobs at once, as after an outage. Warm is the round a minute later, when one job in ten is new. The
-gap is certified by the round's own bound; beside it stands the linear relaxation of HiGHS. Times
-are CPU milliseconds of one core, medians.
+Jobs have the measured curves of Pollux's applications: on all four types if Sia's tables are
+present, otherwise scaled to the four types (``problems``). A *division* is the part of ``allocate``
+before the choice of nodes: from job views to a configuration for each job, without prices of an
+earlier round. A *round* also chooses nodes, reasons and the order of moves, for all jobs at once,
+as after an outage. A *warm* round is the round a minute later, in which one job in ten is new. The
+gap is the bound that the round itself computes; the table also shows the linear relaxation of
+HiGHS. Times are medians of CPU milliseconds on one core.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from brain.typeset import number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One size of cluster, and what is allowed there."""
+    """One size of the cluster, and the allowed times for it."""
 
     jobs: int
     accelerators: int
@@ -47,7 +47,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As people say it."""
+        """Return the case's name as it is printed."""
         of = f", {self.tenants} tenants" if self.tenants else ""
         return f"{self.jobs:,} × {self.accelerators:,}{of}"
 
@@ -65,7 +65,7 @@ _WITH_NODES = 2.0
 
 
 def milliseconds(work: Callable[[], T], times: int) -> tuple[float, T]:
-    """Median CPU time of ``work``, and its result."""
+    """Return the median CPU time of ``work`` in milliseconds, and the result of ``work``."""
     spent = []
     for _ in range(times):
         start = time.process_time()
@@ -75,7 +75,7 @@ def milliseconds(work: Callable[[], T], times: int) -> tuple[float, T]:
 
 
 def measure(case: Case, found: Sequence[Task]) -> list[Row]:
-    """All rows of one size."""
+    """Return all rows for one size of the cluster."""
     random = np.random.default_rng([case.jobs, case.accelerators, case.tenants])
     cluster = problems.cluster(case.accelerators, case.tenants)
     jobs = problems.jobs(found, case.jobs, random, case.tenants)

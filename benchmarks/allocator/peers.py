@@ -1,5 +1,6 @@
-"""Other ways to solve the same problem: the linear relaxation and branch and bound of HiGHS, and
-a greedy heap that gives the next accelerators to whom they bring most."""
+"""Other ways to solve the same problem: the linear relaxation and the branch and bound of HiGHS,
+and a greedy heap that gives the next accelerators to the job that gains most from them.
+"""
 
 import heapq
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from brain.pool.allocator.prices import DivisionProblem
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The problem as rows and columns: maximise ``gain`` x with ``matrix`` x <= ``most``."""
+    """The problem as a matrix: maximise ``gain`` x subject to ``matrix`` x <= ``most``."""
 
     gain: np.ndarray
     matrix: csr_array
@@ -21,7 +22,9 @@ class Rules:
 
 
 def rules(problem: DivisionProblem) -> Rules:
-    """One row for each job, type and tenant; one column for each configuration."""
+    """Return the problem with a row for each job, type and tenant, and a column for each
+    configuration.
+    """
     columns = problem.columns
     job, column = np.nonzero(np.isfinite(columns.utility))
     size, index = columns.size[job, column], np.arange(len(job))
@@ -38,13 +41,15 @@ def rules(problem: DivisionProblem) -> Rules:
 
 
 def relaxation(rows: Rules) -> float:
-    """The value that no division exceeds: parts of configurations may be given."""
+    """Return the value of the linear relaxation, which gives out parts of configurations, so no
+    division exceeds this value.
+    """
     found = linprog(-rows.gain, A_ub=rows.matrix, b_ub=rows.most, bounds=(0, 1), method="highs")
     return -float(found.fun)
 
 
 def branch_and_bound(rows: Rules, seconds: float) -> float | None:
-    """The best division to within 0.1 %; None where none was found in time."""
+    """Return the value of the best division to within 0.1 %; None if none was found in time."""
     found = milp(
         -rows.gain,
         integrality=np.ones(len(rows.gain)),
@@ -56,10 +61,11 @@ def branch_and_bound(rows: Rules, seconds: float) -> float | None:
 
 
 def greedy(problem: DivisionProblem) -> float:
-    """Value of the heap: whoever gains most per accelerator takes its step.
+    """Return the value that the heap reaches: the job that gains most per accelerator takes its
+    next size.
 
-    A job begins with its best configuration per accelerator that there is room for, and grows on
-    that type.
+    A job begins with the configuration that is best per accelerator and still fits, and grows on
+    that type of accelerator.
     """
     columns = problem.columns
     free, room = problem.capacity.copy(), np.append(problem.limit, np.inf)

@@ -1,9 +1,9 @@
-"""Clusters and jobs of any size, from the step times that Pollux and Sia measured.
+"""Clusters and jobs of any size, made from the step times that Pollux and Sia measured.
 
-Where Sia's tables are missing, curves of Pollux's one type are scaled to the other three.
-
-Four types of accelerator; every job's curves are those of one of six applications, with its speed
-and its scaling perturbed. Of the jobs 15 % are rigid and 20 % can use one type only; bounds differ.
+There are four types of accelerator. Each job has the curves of one of six applications, with its
+speed and its scaling perturbed. If Sia's tables are missing, the curves of Pollux's single type are
+scaled to the other three types. 15 % of the jobs have a fixed size, 20 % can use only one type, and
+bounds differ.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,9 @@ _RACK = 16
 
 
 def cluster(accelerators: int, tenants: int = 0) -> ClusterView:
-    """A quarter of the accelerators of each type; ``tenants`` share 80 % of all evenly."""
+    """Return a cluster with a quarter of its accelerators of each type; its ``tenants`` have equal
+    shares of 80 % of the accelerators.
+    """
     share = accelerators // len(TYPES)
     nodes = [
         PoolNode(
@@ -45,7 +47,7 @@ def cluster(accelerators: int, tenants: int = 0) -> ClusterView:
 
 
 def on_all_types(tasks: Sequence[Task]) -> list[Task]:
-    """Tasks of one type as tasks of all four."""
+    """Return tasks of one type of accelerator as tasks of all four types."""
     return [
         replace(
             task,
@@ -61,7 +63,7 @@ def on_all_types(tasks: Sequence[Task]) -> list[Task]:
 def jobs(
     tasks: Sequence[Task], how_many: int, random: np.random.Generator, tenants: int = 0
 ) -> list[PoolJob]:
-    """Jobs that have arrived and hold nothing yet."""
+    """Return jobs that have arrived and hold no accelerators yet."""
     tables = {}
     for task in tasks:
         if task.accelerator in TYPES:
@@ -74,7 +76,9 @@ def jobs(
 
 
 def speeds(task: Task) -> Floats:
-    """Goodput at each of ``SIZES`` with the best measured batch, on as few nodes as measured."""
+    """Return the goodput at each of ``SIZES`` with the best measured batch size, on the fewest
+    nodes that were measured.
+    """
     rate = task.goodput(np.log(task.step_seconds))
     replicas, nodes = task.X[:, 0 + 1], task.X[:, 0]
     best = {}

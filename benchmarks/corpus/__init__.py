@@ -1,5 +1,5 @@
-"""Training programs that nobody wrote for us, under torchrun and under brain-run.
+"""Runs training programs that other people wrote, under torchrun and under brain-run.
 
-``programs`` lists them, ``environments`` installs what they need, ``runs`` runs one of them once,
-``comparing`` says what differs, and ``__main__`` publishes it.
+``programs`` lists the programs, ``environments`` installs their packages, ``runs`` runs one program
+once, ``comparing`` compares two runs, and ``__main__`` publishes the differences.
 """

@@ -1,4 +1,4 @@
-"""What differs between two runs of a program; decided from what was seen, nothing is run."""
+"""Compares two runs of a program, as pure functions of what was recorded of each run."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ _SIGNALLED = {1, 143}
 
 
 def between_launchers(program: Program, event: str, theirs: Seen, ours: Seen) -> list[str]:
-    """In what brain-run's run differs from torchrun's, a sentence each."""
+    """Return a sentence for each difference between brain-run's run and torchrun's run."""
     return [
         *_exit_codes(event, theirs, ours),
         *_unequal("final step", theirs.final_step, ours.final_step),
@@ -24,9 +24,10 @@ def between_launchers(program: Program, event: str, theirs: Seen, ours: Seen) ->
 
 
 def torchrun_failed(event: str, theirs: Seen, ours: Seen) -> str:
-    """How torchrun's disturbed run ended badly where brain-run's ended well; empty: it did not.
+    """Return how torchrun's disturbed run failed although brain-run's succeeded; empty if it did
+    not fail.
 
-    Then there is nothing to compare brain-run's with but its own undisturbed run.
+    If torchrun's run failed, brain-run's run can be compared only with its own undisturbed run.
     """
     if event == "plain" or _ended_well(event, theirs) or not _ended_well(event, ours):
         return ""
@@ -39,7 +40,7 @@ def _ended_well(event: str, seen: Seen) -> bool:
 
 
 def with_undisturbed(program: Program, event: str, plain: Seen, disturbed: Seen) -> list[str]:
-    """In what a disturbed run differs from the same launcher's undisturbed one."""
+    """Return the differences between a disturbed run and the same launcher's undisturbed run."""
     if not disturbed.disturbed:
         return ["it ended before it could be disturbed"]
     if not program.resumes:

@@ -1,4 +1,4 @@
-"""One virtual environment for each group of programs, made once in the user's cache."""
+"""Creates one virtual environment for each group of programs, in the user's cache."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ _MAKERS = {"huggingface": _SCRIPTS / "tiny.py"}
 
 
 def installed(group: str, packages: tuple[str, ...]) -> Path:
-    """The directory of programs of an environment with ``packages``, torch and this checkout."""
+    """Return the ``bin`` directory of an environment with ``packages``, torch and this checkout."""
     constraints = REPOSITORY / "constraints.txt"
     told = "\n".join((str(REPOSITORY), sys.version, *packages, constraints.read_text()))
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

@@ -1,4 +1,6 @@
-"""The programs of the corpus: where each comes from, how it is started, what it promises."""
+"""The programs of the corpus: the origin of each, its command, and the properties that its runs
+must have.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,7 +66,7 @@ class Program:
 
     @property
     def by_others(self) -> bool:
-        """Whether it is run from the distribution of somebody else."""
+        """Return True if the program is run from a distribution that somebody else published."""
         return self.origin != "here"
 
 

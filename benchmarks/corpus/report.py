@@ -1,7 +1,8 @@
-"""The corpus's table: what each program did when it ran plain, was killed, resized and stopped.
+"""The corpus's table: how each program behaved when it ran undisturbed, was killed, was resized and
+was stopped.
 
-Results are kept in ``results/corpus-runs.json`` as each program ends, so that a run of one program
-replaces its rows alone.
+Results are stored in ``results/corpus-runs.json`` when each program ends, so a run of one program
+replaces only its own rows.
 """
 
 import json
@@ -19,7 +20,7 @@ KEPT = report.HERE / "results" / "corpus-runs.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What differed in one program's runs under both launchers, with one event."""
+    """The differences found in one program's runs under both launchers, with one event."""
 
     program: str
     origin: str
@@ -35,7 +36,7 @@ class Result:
 
 
 def keep(results: Sequence[Result], path: Path = KEPT) -> list[Result]:
-    """Replace what is kept of the programs in ``results``; all that is kept then."""
+    """Replace the stored results of the programs in ``results``; return all stored results."""
     renewed = {each.program for each in results}
     place = {each.name: number for number, each in enumerate(PROGRAMS)}
     kept = [*results, *(each for each in _kept(path) if each.program not in renewed)]
@@ -54,7 +55,7 @@ def _kept(path: Path) -> list[Result]:
 
 
 def publish_results(results: Sequence[Result]) -> None:
-    """Print, store and show them; end the process with 1 where a run differed."""
+    """Print, store and show the results; exit with 1 if a run differed."""
     ran = [each for each in results if not each.needs]
     others = {each.program for each in ran if each.origin != "here"}
     runnable = sum(not each.needs for each in PROGRAMS)
@@ -95,9 +96,9 @@ def publish_results(results: Sequence[Result]) -> None:
 
 
 def table(results: Sequence[Result]) -> str:
-    """A row for each program, then what differs, by name.
+    """Return a table with a row for each program, and below it the differences by program.
 
-    Rows stand in the order of ``results``, in which a program's events follow each other.
+    Rows have the order of ``results``, in which the events of a program follow each other.
     """
     lines = ["| program | from | " + " | ".join(EVENTS) + " |", "|---" * (2 + len(EVENTS)) + "|"]
     told, failed, short = [], [], False

@@ -1,4 +1,4 @@
-"""Run one program once under one launcher, disturbed or not, and keep what was seen."""
+"""Runs one program once under one launcher, disturbed or not, and records what it did."""
 
 import os
 import re
@@ -45,7 +45,7 @@ _PROGRESS = re.compile(r"\d(\.\d+)? ?(it|s|examples|B)/(s|it)\]?|[?]it/s|% ?\||^
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What came of one run; of a stopped one and its continuation, of both."""
+    """The record of one run; if a run was stopped and continued, the record covers both parts."""
 
     #: Of the launcher, of each in turn where there were several.
     exit_codes: tuple[int, ...]
@@ -69,7 +69,7 @@ class Seen:
 
     @property
     def final_step(self) -> int:
-        """The last step that was trained."""
+        """Return the last step that was trained."""
         return max(self.losses, default=0)
 
 
@@ -163,7 +163,9 @@ class _Place:
 
 
 def run(program: Program, launcher: str, event: str, programs: Path) -> Seen:
-    """Run ``program`` under ``launcher`` of the directory ``programs`` and let ``event`` happen."""
+    """Run ``program`` under ``launcher``, which is in the directory ``programs``, and cause
+    ``event``.
+    """
     with tempfile.TemporaryDirectory(prefix="corpus-") as work:
         place = _Place(Path(work), programs, launcher, program, event)
         began = time.monotonic()
@@ -194,7 +196,7 @@ def run(program: Program, launcher: str, event: str, programs: Path) -> Seen:
 
 
 def stable(line: str) -> str:
-    """A line without what differs between two runs of the same launcher."""
+    """Return a line without the parts that differ between two runs of the same launcher."""
     for pattern, name in _PASSING:
         line = re.sub(pattern, name, line)
     return line
@@ -237,10 +239,11 @@ def _resized(place: _Place, program: Program) -> tuple[tuple[int, ...], bool]:
 
 
 def joining_pause(step_seconds: float, first_seconds: float) -> float:
-    """How long a step lasts while the second launcher joins, which imports as much as the first.
+    """Return the seconds that a step lasts while the second launcher joins, which imports as much
+    as the first.
 
-    ``first_seconds``: from the first launcher's start to the moment, which is late on a busy
-    machine.
+    ``first_seconds`` is the time from the start of the first launcher until now, which is longer on
+    a busy machine.
     """
     return max(step_seconds, first_seconds / _JOINING_STEPS)
 

@@ -1,5 +1,7 @@
-"""``make bench-elastic``: what a change of the world costs, beside torchrun in the same run.
+"""``make bench-elastic``: measures the cost of changes of the world under brain-run and under
+torchrun in the same run.
 
-``events`` stages changes under ``job.Job``, ``trace`` reads what the script wrote down, ``table``
-makes rows and bars of it; ``__main__`` says in which order all is run.
+``events`` causes changes in a ``job.Job``, ``trace`` reads the files that the script wrote,
+``table`` computes rows and bars from them, and ``__main__`` determines the order of the
+measurements.
 """

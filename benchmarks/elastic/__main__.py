@@ -1,10 +1,11 @@
-"""``make bench-elastic``: stage changes under all launchers in turn, and tell what they cost.
+"""``make bench-elastic``: cause changes of the world under all launchers in turn, and measure their
+costs.
 
-    python -m benchmarks.elastic                      all of it, into RESULTS.md
+    python -m benchmarks.elastic                      everything, into RESULTS.md
     python -m benchmarks.elastic --quick              two rounds of the main launchers, printed only
     python -m benchmarks.elastic --only 'brain-run;join' --rounds 3
 
-Launchers take turns round by round, so that whatever else the machine does hits all alike.
+Launchers take turns in each round, so that other load on the machine affects all of them equally.
 """
 
 import argparse
@@ -47,7 +48,7 @@ GUESTS = {
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One job of one launcher, and the events of it."""
+    """One job of one launcher, with its events."""
 
     launcher: Launcher
     round: int
@@ -55,7 +56,7 @@ class Turn:
 
 
 def main() -> int:
-    """Measure; 1 where a bar is not met."""
+    """Measure all rows; return 1 if a bar is not met."""
     given = _arguments()
     began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended then, too

@@ -1,4 +1,6 @@
-"""A script that saves when it is asked to end: whether it may, and what the launcher adds to it."""
+"""Measures a script that saves when it receives SIGTERM: whether it can finish the save, and how
+much time the launcher adds.
+"""
 
 import signal
 import statistics
@@ -35,7 +37,7 @@ class Stop:
 
 
 def slow_end(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
-    """Stop the launcher of a script whose SIGTERM handler takes 10 s; then one node of two."""
+    """Stop the launcher of a script whose SIGTERM handler takes 10 s; then stop one node of two."""
     known = launchers.known(home)
     names = (OURS, table.TUNED)
     script = str(launchers.SCRIPTS / "train_slow_end.py")

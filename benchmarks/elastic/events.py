@@ -1,4 +1,6 @@
-"""The changes that are staged, in the order of a round, and what each of them cost."""
+"""The changes of the world that the benchmark causes, in the order of a round, and the cost of
+each.
+"""
 
 import random
 import shutil
@@ -22,7 +24,7 @@ _START_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A change of the world that is staged."""
+    """A change of the world that the benchmark causes."""
 
     name: str
     #: Size of the world after it.
@@ -34,7 +36,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One staged change: what it cost, or why nobody knows."""
+    """One caused change, with its cost, or the reason why the cost is unknown."""
 
     launcher: str
     event: str
@@ -78,7 +80,7 @@ STAYING_ROUND = (JOIN, LEAVE, JOIN, KILL, replace(CRASH, size=1), BACK)
 
 
 def play(launcher: Launcher, round: int, events: tuple[Event, ...]) -> Iterator[Outcome]:
-    """One job of two agents, and all events of a round; each outcome as soon as it is there."""
+    """Run one job of two agents through the events of a round; yield each outcome once known."""
     chance = random.Random(round)
     old: list[int] = []
     asked_at, shrunk = 0.0, None
@@ -98,8 +100,9 @@ def play(launcher: Launcher, round: int, events: tuple[Event, ...]) -> Iterator[
 
 @contextmanager
 def begun(launcher: Launcher, agents: int) -> Iterator[Job]:
-    """A job whose first agents were started; the first of them is whom the others meet, where
-    there is no master for that."""
+    """Start the first agents of a job. If the launcher needs no separate master, the other agents
+    connect to the first one.
+    """
     port = free_port()
     slug = "".join(c if c.isalnum() else "-" for c in launcher.name)
     told = partial(launcher.told, port)
@@ -120,7 +123,7 @@ def begun(launcher: Launcher, agents: int) -> Iterator[Job]:
 
 
 def stage(job: Job, launcher: Launcher, event: Event, round: int, old: list[int]) -> Outcome:
-    """Let it happen to the world of the processes ``old``, and wait until the job has caught up."""
+    """Cause a change in the world of the processes ``old``; wait until the job has caught up."""
     asked_at = time.monotonic()
     event.act(job)
 
@@ -148,7 +151,9 @@ def stage(job: Job, launcher: Launcher, event: Event, round: int, old: list[int]
 def back(
     job: Job, launcher: Launcher, round: int, stayed: list[int], since: float, shrunk: trace.Change
 ) -> Outcome:
-    """Wait until the world has who crashed again; what both changes cost together."""
+    """Wait until the crashed worker has rejoined the world; return the cost of both changes
+    together.
+    """
 
     def look() -> trace.Change | None:
         return trace.switched(job.workers(), stayed, BACK.size, asked_at=since)

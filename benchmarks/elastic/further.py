@@ -1,4 +1,6 @@
-"""What the table of changes does not show: silence, bursts, coordinators, many agents, starts."""
+"""Measurements that the table of changes does not contain: silent nodes, several changes at once,
+coordinators, many agents, and starts.
+"""
 
 import os
 import random
@@ -36,7 +38,9 @@ CROWDS, _LINEAR = (100, 10_000), 1.05
 
 
 def hung_peer(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
-    """A node stops without dying: its peers are let go when the heartbeat budget is spent."""
+    """Stop a node without ending its processes; its peers must be released when the heartbeat
+    budget is spent.
+    """
     known = launchers.known(home)
     found = [_silence(known[OURS], node=-1, seconds=30) for _ in range(ROUNDS)]
     freed = [freed for freed, _ in found]
@@ -98,7 +102,7 @@ def _stopped_worker(launcher: Launcher) -> float:
 
 
 def bursts(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
-    """Three changes a second apart: none of them costs much more than one alone."""
+    """Cause three changes one second apart; none may cost much more than a single change."""
     single = [_single(outcomes, event) for event in ("crash", "leave")]
     known = launchers.known(home)
     gaps = [gap for _ in range(ROUNDS) for gap in _burst(known[OURS])]
@@ -144,7 +148,7 @@ def _gaps(job: Job, since: float) -> list[float]:
 
 
 def coordinator(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
-    """The host of the coordinator, which is rank 0's too, is killed or falls silent."""
+    """Kill or stop the host of the coordinator, which is also the host of rank 0."""
     ours = launchers.known(home)[OURS]
     kill = _single(outcomes, "kill")
     killed = [_kill_first(ours, agents) for agents in (3, 2) for _ in range(ROUNDS)]
@@ -179,7 +183,9 @@ def _kill_first(launcher: Launcher, agents: int) -> float:
 
 
 def many_agents(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
-    """64 agents whose workers only sleep; one is killed, the others form a world again."""
+    """Start 64 agents whose workers only sleep; kill one agent, and wait until the others form a
+    world.
+    """
     ours = launchers.known(home)[OURS]
     many = replace(
         ours,
@@ -222,7 +228,9 @@ def _formed(job: Job, size: int) -> dict[str, float]:
 
 
 def messages(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
-    """A coordinator without sockets: what a change costs it grows with agents, and no faster."""
+    """Measure how the messages per change grow with the number of agents, with a coordinator that
+    uses no sockets.
+    """
     few, many = (_per_agent(crowd.simulate(agents)) for agents in CROWDS)
     return [
         Row(
@@ -245,7 +253,7 @@ def _per_agent(changes: Mapping[str, crowd.Change]) -> dict[str, float]:
 
 
 def first_step(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
-    """A fresh job of one process: from the command to its first step."""
+    """Start a job of one process; measure the time from the command to the first step."""
     known = launchers.known(home)
     names = (OURS, table.TUNED)
     took: dict[str, list[float]] = {name: [] for name in names}
@@ -274,7 +282,9 @@ def _fresh(launcher: Launcher) -> float:
 
 
 def kills(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
-    """Many nodes are killed under processes that stay: no tail."""
+    """Kill many nodes while the processes of the others stay; no kill may cost far more than the
+    median.
+    """
     launcher = launchers.known(home)[table.IN_PROCESS]
     chance, seen, stuck = random.Random(1), [], 0
     with begun(launcher, 3) as job:
@@ -309,7 +319,7 @@ def kills(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
 
 
 def session(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
-    """What a step costs more in a session than under plain DistributedDataParallel."""
+    """Measure how much longer a step takes in a session than under plain DDP."""
     launcher = launchers.known(home)[table.IN_PROCESS]
     took: dict[str, list[float]] = {"session": [], "plain": []}
     for turn in range(ROUNDS):

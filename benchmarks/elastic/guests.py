@@ -1,4 +1,4 @@
-"""Peers that need an environment of their own, made once in the user's cache."""
+"""Other launchers that need their own environment, which is created once in the user's cache."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ _LIGHTHOUSE = (
 
 
 def dlrover() -> Launcher:
-    """dlrover-run 0.6.1 with a local master; its own wait for more nodes as short as it goes."""
+    """Return dlrover-run 0.6.1 with a local master and the shortest wait for more nodes."""
     name = "dlrover-run 0.6.1"
     place, why = _installed("dlrover-0.6.1", _DLROVER)
     if why:
@@ -46,7 +46,9 @@ def dlrover() -> Launcher:
 
 
 def torchft() -> Launcher:
-    """torchft 0.2: no launcher but a library, so the script is another one; its processes stay."""
+    """Return torchft 0.2, which is a library without a launcher and so needs another script; its
+    processes stay.
+    """
     name = "torchft 0.2, script rewritten"
     place, why = _installed("torchft-0.2.0", _TORCHFT)
     if why:
@@ -68,7 +70,9 @@ def torchft() -> Launcher:
 
 
 def ft_launcher() -> Launcher:
-    """NVIDIA's resiliency extension: torchrun's agent with a monitor beside each rank."""
+    """Return the launcher of NVIDIA's resiliency extension: torchrun's agent with a monitor for
+    each rank.
+    """
     name = "ft_launcher 0.4.1"
     place, why = _installed("nvidia-resiliency-ext-0.4.1", _RESILIENCY)
     if why:

@@ -1,6 +1,7 @@
-"""One job of several agents on this machine, and how it is looked at and harmed.
+"""One job of several agents on this machine: how the benchmark starts, observes and damages the
+job.
 
-Everything that it starts carries a mark in its environment, by which all of it is found and ended.
+Every process of a job has a mark in its environment, by which the benchmark finds and ends it.
 """
 
 import os
@@ -29,12 +30,14 @@ _TIDY_SECONDS = 3.0
 
 
 class Stuck(Exception):
-    """What was waited for did not come; the message says what, and how the agents spoke last."""
+    """An expected event did not happen; the message names the event and has the agents' last
+    output.
+    """
 
 
 @dataclass
 class Agent:
-    """One launcher process, standing for a node."""
+    """One launcher process, which stands for a node."""
 
     process: "subprocess.Popen[bytes]"
     mark: str
@@ -42,16 +45,16 @@ class Agent:
     lines: list[tuple[float, str]] = field(default_factory=list)
 
     def pids(self) -> list[int]:
-        """Everything alive on this node, the agent first.
+        """Return the pids of all living processes of this node, the agent's first.
 
-        Python's own cleaner of semaphores is left out: it ends when all others have, and what it
-        removes nobody else would.
+        Python's resource tracker is left out: it ends once all other processes have ended, and
+        nothing else would remove the semaphores that it removes.
         """
         return sorted(marked(self.mark), key=lambda pid: pid != self.process.pid)
 
 
 class Job:
-    """Agents that run one command together. Use ``running``."""
+    """Agents that run one command together. Create a job with ``running``."""
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class Job:
         return agent
 
     def master(self, command: Sequence[str]) -> None:
-        """Start what the agents meet at, on no node of theirs."""
+        """Start the master to which the agents connect, on none of the job's nodes."""
         self._masters.append(self._launch(command, "master", {}))
 
     def _launch(self, command: Sequence[str], name: str, settings: Mapping[str, str]) -> Agent:
@@ -103,7 +106,9 @@ class Job:
         return agent
 
     def workers(self) -> list[trace.Worker]:
-        """What the script's processes have written so far; their ends are watched from now on."""
+        """Return the traces that the script's processes have written so far; watch for the ends of
+        these processes from now on.
+        """
         found = trace.read(self.traces)
         for worker in found:
             if worker.pid not in self._watched:
@@ -112,7 +117,7 @@ class Job:
         return found
 
     def until(self, what: str, seconds: float, look: Callable[[], T | None]) -> T:
-        """Wait for something; raises ``Stuck`` where it does not come in time."""
+        """Wait for an event; raise ``Stuck`` if it does not happen in time."""
         patience = Patience(seconds)
         looked_at, longest = time.monotonic(), 0.0
         while not (found := look()):
@@ -128,7 +133,9 @@ class Job:
         return found
 
     def world(self, size: int, steps: int, seconds: float) -> list[int]:
-        """Wait for a living world of ``size`` that made ``steps``; returns its pids by rank."""
+        """Wait for a living world of ``size`` ranks that has made ``steps`` steps; return its pids
+        by rank.
+        """
 
         def look() -> list[trace.Worker]:
             alive = [worker for worker in self.workers() if worker.pid not in self.ended]
@@ -138,14 +145,14 @@ class Job:
         return [worker.pid for worker in found]
 
     def kill_node(self, index: int) -> None:
-        """The node loses its power: agent and all its processes at once."""
+        """Kill the agent of a node and all its processes at once, as a power failure would."""
         agent = self.agents[index]
         for pid in agent.pids():
             _signal(pid, signal.SIGKILL)
         agent.process.wait(timeout=10)
 
     def last_words(self) -> str:
-        """The ends of what the agents printed."""
+        """Return the last output of the agents."""
         return "\n".join(
             f"--- agent {index}, rc {agent.process.poll()}\n"
             + "\n".join(f"{at:.3f} {text}" for at, text in agent.lines[-15:])
@@ -153,9 +160,10 @@ class Job:
         )
 
     def end(self) -> None:
-        """Kill all that is left of it, and wait until it is gone.
+        """Kill all remaining processes of the job, and wait until they have ended.
 
-        Launchers go first: what they left to tidy up after them gets a moment for it.
+        Launchers are killed first, and the processes that clean up after them get a moment to do
+        so.
         """
         launched = [*self.agents, *self._masters]
         began = time.monotonic()
@@ -198,9 +206,10 @@ def running(
     name: str,
     settings: Callable[[int], Mapping[str, str]] = _nothing,
 ) -> Iterator[Job]:
-    """A job with a place of its own in memory; at the end nothing of it is left.
+    """Yield a job with its own directory in memory; at the end remove everything that belongs to
+    the job.
 
-    ``command`` and ``settings`` (of the environment) are asked for each agent by its index.
+    ``command`` and ``settings`` (environment variables) are called for each agent with its index.
     """
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     place = Path(tempfile.mkdtemp(prefix=f"brain-bench-{name}-", dir=base))
@@ -215,7 +224,7 @@ def running(
 
 
 def marked(mark: str) -> list[int]:
-    """Pids of living processes that carry the mark."""
+    """Return the pids of living processes that carry the mark."""
     needle = f"{MARK}={mark}\0".encode()
     found = []
     for entry in os.scandir("/proc"):

@@ -1,4 +1,6 @@
-"""The launchers that are compared: how an agent of each is started, and with which settings."""
+"""The launchers that are compared: the command and the settings with which an agent of each is
+started.
+"""
 
 import os
 import random
@@ -24,7 +26,7 @@ NO_SHARING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """One row's launcher."""
+    """The launcher of one row."""
 
     name: str
     program: str
@@ -49,7 +51,7 @@ class Launcher:
     in_process: bool = False
 
     def agent(self, port: int, index: int) -> list[str]:
-        """The command of an agent of a job that meets at ``port``."""
+        """Return the command of an agent of a job that meets at ``port``."""
         meeting = [
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint=127.0.0.1:{port if self.restarts else 0}",
@@ -68,19 +70,21 @@ class Launcher:
         ]
 
     def told(self, port: int, index: int) -> dict[str, str]:
-        """What an agent is told by its environment beside ``environment``."""
+        """Return the environment variables that an agent gets in addition to ``environment``."""
         # Who comes later takes the rank of who left: those beyond --nnodes are refused.
         known = {"port": port, "index": index, "rank": min(index, 2)}
         return {name: value.format(**known) for name, value in self.settings.items()}
 
 
 def beside(name: str) -> str:
-    """A program that is installed with this interpreter."""
+    """Return the path of a program that is installed with this interpreter."""
     return str(Path(sys.executable).parent / name)
 
 
 def known(home: Path) -> dict[str, Launcher]:
-    """Launchers of this project's own environment, by name; ours keep state under ``home``."""
+    """Return the launchers of this project's environment by name; brain-run keeps its state under
+    ``home``.
+    """
     ours = {"BRAIN_HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "BRAIN_DEBUG": "1"}
     brain = beside("brain-run")
     torchrun = beside("torchrun")
@@ -127,12 +131,14 @@ def known(home: Path) -> dict[str, Launcher]:
 
 
 def absent(name: str, why: str) -> Launcher:
-    """One that is not run, and why."""
+    """Return a launcher that is not run, with the reason."""
     return Launcher(name=name, program="", absent=why)
 
 
 def environment(launcher: Launcher) -> dict[str, str]:
-    """The environment of its agents: this one, without what would steer a launcher or a rank."""
+    """Return the environment of a launcher's agents: this process's environment without variables
+    that would influence a launcher or a rank.
+    """
     steering = ("PET_", "TORCHELASTIC_", "BRAIN_", "MASTER_", "BENCH_")
     ranks = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
     inherited = {
@@ -144,7 +150,7 @@ def environment(launcher: Launcher) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port that nobody has, below those that the kernel gives away by itself."""
+    """Return an unused port below the range from which the kernel assigns ports."""
     for port in random.SystemRandom().sample(range(15_000, 30_000), 50):
         with socket.socket() as probe:
             try:
@@ -156,7 +162,7 @@ def free_port() -> int:
 
 
 def listening(port: int) -> bool:
-    """Whether somebody listens there; nobody is disturbed by the question."""
+    """Return True if a process listens on the port; the check does not connect."""
     wanted = f":{port:04X}"
     for family in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{family}").read_text().splitlines()[1:]:

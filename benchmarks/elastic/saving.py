@@ -1,14 +1,15 @@
-"""How saves and changes meet: saves in the background, and the wait for the next save.
+"""Measures how saves and changes interact: saves in the background, and the wait for the next save.
 
-A wish for a change is a SIGTERM to one node of two: it has one instant, and no process has to start
-for it. The safe point is the completed save at which the old world stops. The formula is
+A request for a change is a SIGTERM to one node of two, because it happens at one instant, and no
+process has to start for it. The safe point is the completed save at which the old world stops. The
+formula is
 
-    wish to safe point = the rest of the interval between saves + the save
+    request to safe point = the rest of the interval between saves + the save
 
-which is half an interval and a save on average; wishes are spread evenly over an interval. It is
-scaled down, from minutes to seconds. Before it looks for a safe point, the launcher prepares the
-next world, for some tenths of a second: a wish that comes so shortly before a save waits for the
-save after it. This weighs where saves are close, so the bar is on the longest interval.
+which is on average half an interval and a save; requests are spread evenly over an interval.
+Intervals are scaled down from minutes to seconds. Before the launcher looks for a safe point, it
+prepares the next world for some tenths of a second, so a request shortly before a save waits for
+the save after it. This matters if saves are frequent, so the bar applies to the longest interval.
 """
 
 import random
@@ -36,7 +37,7 @@ _PATIENCE_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """One wish for a change."""
+    """The time from one request for a change to its safe point."""
 
     #: From the wish until a save was complete after which the old world made no step.
     seconds: float
@@ -49,7 +50,9 @@ class Wait:
 
 
 def waited(workers: Sequence[Worker], old: Sequence[int], asked_at: float, every: int) -> Wait:
-    """What the traces say of a change of the world ``old``, which saved every ``every`` steps."""
+    """Return the wait that the traces show for a change of the world ``old``, which saved every
+    ``every`` steps.
+    """
     before = [w for w in workers if w.pid in old]
     first = next(w for w in before if w.steps and w.steps[0].rank == 0)
     after = [w for w in workers if w.pid not in old and w.steps and w.steps[0].at > asked_at]
@@ -79,7 +82,7 @@ def _step_seconds(worker: Worker) -> float:
 
 
 def save_intervals(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
-    """A node of two leaves, at several intervals between saves."""
+    """Let a node of two leave, with several intervals between saves."""
     script = str(launchers.SCRIPTS / "train_interval.py")
     known = launchers.known(home)[OURS]
     rows = []
@@ -90,7 +93,7 @@ def save_intervals(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
 
 
 def interval_rows(every: int, waits: Sequence[Wait]) -> list[Row]:
-    """Measured beside the formula."""
+    """Return rows that compare the measured wait with the formula."""
     seconds = [wait.seconds for wait in waits]
     return [
         Row(
@@ -131,7 +134,9 @@ def _change(job: Job, launcher: Launcher, old: list[int], every: int, event: str
 
 
 def async_save(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
-    """``fully_shard`` with ``dcp.async_save``: a join, a leave and a kill, under both launchers."""
+    """Cause a join, a leave and a kill under both launchers, with ``fully_shard`` and
+    ``dcp.async_save``.
+    """
     known = launchers.known(home)
     script = str(launchers.SCRIPTS / "train_async.py")
     seen = {}
@@ -142,7 +147,7 @@ def async_save(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
 
 
 def async_rows(event: str, seen: dict[str, list[dict[str, Wait]]]) -> list[Row]:
-    """Steps lost by one kind of event, and what a planned one waited."""
+    """Return the steps that one kind of event lost, and the wait of a planned event."""
     ours = [each[event] for each in seen[OURS]]
     theirs = [each[event] for each in seen[table.TUNED]]
     note = f"n={len(ours)}"

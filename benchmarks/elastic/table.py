@@ -1,4 +1,4 @@
-"""Rows and bars from what was seen, and where the time went."""
+"""Computes rows and bars from the measured changes, and the time of each phase."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
@@ -34,7 +34,7 @@ _SPOKEN = {
 
 
 def rows(outcomes: Sequence[Outcome], launchers: Iterable[Launcher]) -> list[Row]:
-    """A row per launcher and event, beside tuned torchrun's with the same script."""
+    """Return a row for each launcher and event, compared with tuned torchrun for that script."""
     made = []
     for launcher in launchers:
         if launcher.absent:
@@ -101,7 +101,7 @@ def _rows_of(outcomes: Sequence[Outcome], launcher: Launcher, event: str) -> lis
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """Everything that was measured of each launcher and event, as Markdown."""
+    """Return everything that was measured of each launcher and event, as Markdown."""
     head = ("launcher", "event", "n", "gap", "min..max", "idle", "until further", "lost", "asked")
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for launcher, event in _kinds(outcomes):
@@ -122,7 +122,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 
 def phases(outcomes: Sequence[Outcome]) -> str:
-    """Where the gaps went: medians of each phase in milliseconds, rank 0 of the new world."""
+    """Return the median milliseconds of each phase of the gaps, for rank 0 of the new world."""
     lines = [
         "| launcher | event | " + " | ".join(PHASES) + " |",
         "|---|---|" + "---|" * len(PHASES),
@@ -137,7 +137,7 @@ def phases(outcomes: Sequence[Outcome]) -> str:
 
 
 def changes(outcomes: Iterable[Outcome], launcher: str, event: str) -> list[Change]:
-    """What was measured of one kind of event under one launcher."""
+    """Return the measurements of one kind of event under one launcher."""
     return [
         o.change
         for o in outcomes
@@ -146,7 +146,7 @@ def changes(outcomes: Iterable[Outcome], launcher: str, event: str) -> list[Chan
 
 
 def spread(values: Iterable[float]) -> str:
-    """Smallest and largest."""
+    """Return the smallest and the largest value as a phrase."""
     found = list(values)
     return f"{min(found):.3g}..{max(found):.3g}"
 

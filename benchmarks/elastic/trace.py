@@ -1,4 +1,6 @@
-"""What the training script wrote down, and what a change of the world cost by it. Pure."""
+"""Reads the traces of the training script, and computes from them the cost of a change of the
+world. Pure.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,17 +47,17 @@ class Worker:
 
     @property
     def steps(self) -> list[Mark]:
-        """Its completed steps."""
+        """Return the steps that the process completed."""
         return [mark for mark in self.marks if mark.what == "step"]
 
     def first(self, what: str) -> float | None:
-        """When something happened first."""
+        """Return the first instant at which an event happened."""
         return next((mark.at for mark in self.marks if mark.what == what), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one change of the world cost."""
+    """The cost of one change of the world."""
 
     #: Last completed step of the old world to the first one of the new.
     gap_seconds: float
@@ -71,7 +73,7 @@ class Change:
 
 
 def read(place: Path) -> list[Worker]:
-    """All traces of a directory; a line that is being written is left out."""
+    """Read all traces of a directory; a line that is still being written is left out."""
     return [
         Worker(pid=int(file.stem), marks=tuple(_marks(file.read_text())))
         for file in sorted(place.glob("*.csv"))
@@ -85,7 +87,9 @@ def _marks(text: str) -> Iterable[Mark]:
 
 
 def stepping(workers: Iterable[Worker], size: int, steps: int) -> list[Worker]:
-    """The ranks of a world of ``size`` that all made ``steps``; empty where there is none yet."""
+    """Return the processes, by rank, of a world of ``size`` whose ranks have all made ``steps``
+    steps; empty if there is no such world yet.
+    """
     able = [w for w in workers if [m.world for m in w.steps[-steps:]] == [size] * steps]
     newest = {w.steps[-1].rank: w for w in sorted(able, key=lambda each: each.steps[0].at)}
     return [newest[rank] for rank in sorted(newest)] if len(newest) == size else []
@@ -100,11 +104,12 @@ def change(
     ended: Mapping[int, float],
     started: Mapping[int, float],
 ) -> Change | None:
-    """What it cost to go from the world of the processes ``old`` to a new one of ``size``.
+    """Return the cost of the change from the world of the processes ``old`` to a new world of
+    ``size``.
 
-    The old world stood when its rank 0 had made its last step: that one's state is saved. ``ended``
-    and ``started`` are when processes ended and started, as far as known. None while the new world
-    has not yet come further than the old one.
+    The old world's last step is the last step of its rank 0, whose state is saved. ``ended`` and
+    ``started`` are the instants at which processes ended and started, as far as they are known.
+    None until the new world has made more steps than the old one.
     """
     before = [worker for worker in workers if worker.pid in old and worker.steps]
     later = [w for w in workers if w.pid not in old and w.steps and w.steps[0].at > asked_at]
@@ -133,8 +138,10 @@ def change(
 def reshaped(
     workers: Iterable[Worker], old: Sequence[int], size: int, *, asked_at: float
 ) -> Change | None:
-    """The same where processes stay: the longest pause of one that does, from the request on until
-    it has stepped in the new world for a while (a newcomer may hold it up before it counts)."""
+    """Return the cost of a change in which processes stay: the longest pause of such a process,
+    from the request until it has made some steps in the new world, because a newcomer may delay it
+    before the world counts.
+    """
     for worker in workers:
         later = [mark for mark in worker.steps if mark.at > asked_at]
         reached = [mark.at for mark in later if mark.world == size]
@@ -157,10 +164,11 @@ def reshaped(
 def switched(
     workers: Iterable[Worker], old: Sequence[int], size: int, *, asked_at: float
 ) -> Change | None:
-    """The same where the world changes around processes that stay: of the one that waited longest,
-    its last step in the old world to its first in the new one, which has ``size``.
+    """Return the cost of a change of the world around processes that stay: the longest time of such
+    a process from its last step in the old world to its first step in the new world, which has
+    ``size``.
 
-    None while not all of ``old`` that stay have stepped in it.
+    None until all processes of ``old`` that stay have made a step in the new world.
     """
     stayed = [(w, found) for w in workers if w.pid in old and (found := _turn(w, size, asked_at))]
     if len(stayed) < min(size, len(old)):
@@ -179,7 +187,7 @@ def switched(
 
 
 def both(shrunk: Change, grown: Change) -> Change:
-    """Two changes that follow from one event, summed."""
+    """Return the sum of two changes that follow from one event."""
     return Change(
         gap_seconds=shrunk.gap_seconds + grown.gap_seconds,
         idle_seconds=shrunk.idle_seconds + grown.idle_seconds,

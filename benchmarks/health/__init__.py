@@ -1,1 +1,3 @@
-"""Are bad nodes, hangs and failures found, and nothing else? See ``__main__``."""
+"""Measures if the launcher finds bad nodes, hangs and failures, and reports nothing else. See
+``__main__``.
+"""

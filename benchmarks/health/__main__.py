@@ -1,10 +1,10 @@
-"""Are bad nodes, hangs and failures found, and nothing else?
+"""Measures if the launcher finds bad nodes, hangs and failures, and reports nothing else.
 
     make bench-health
 
-The check before training and hang detection are the launcher's own rules on simulated nodes and
-worlds; the staged failures are real processes under ``brain-run``, but for what this machine cannot
-do to itself (a lost card, an Xid, an OOM kill by the kernel), which is recorded.
+The check before training and the hang detection are the launcher's own rules, applied to simulated
+nodes and worlds. The staged failures are real processes under ``brain-run``. Failures that this
+machine cannot cause (a lost GPU, an Xid, a kill by the kernel's OOM killer) are recorded.
 """
 
 import argparse
@@ -24,7 +24,7 @@ WORLDS = 200
 
 
 def node_rows() -> list[Row]:
-    """The check before training."""
+    """Return the rows of the check before training."""
     found = []
     for name, fault in nodes.FAULTS.items():
         # Which end of one link is slow or dead cannot be told by the two of them.
@@ -65,7 +65,7 @@ def node_rows() -> list[Row]:
 
 
 def hang_rows() -> list[Row]:
-    """Hang detection."""
+    """Return the rows of hang detection."""
     found = []
     quiet = [hangs.world(seed, None) for seed in range(WORLDS)]
     found.append(
@@ -100,7 +100,7 @@ def _late(each: hangs.Outcome) -> float | None:
 
 
 def staged_rows(cases: Sequence[staged.Case]) -> list[Row]:
-    """The failures that are brought about."""
+    """Return the rows of the staged failures."""
     wrong, began = [], time.monotonic()
     for case in cases:
         told = staged.play(case)

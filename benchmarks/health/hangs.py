@@ -1,8 +1,9 @@
-"""Hang detection on simulated worlds, in virtual time: the very rules, heartbeats twice a second.
+"""Tests hang detection on simulated worlds in virtual time: the launcher's own rules, with two
+heartbeats per second.
 
-A world of eight ranks steps every ``STEP_SECONDS``, with noise. Every hundred steps or so it
-evaluates or saves for ten times as long, sometimes where the probe can see it and sometimes not.
-Then, in some worlds, one rank stops for ever, in the middle of any of these.
+A world of eight ranks steps every ``STEP_SECONDS``, with noise. About every hundred steps it
+evaluates or saves for ten times as long; the probe sees only some of these phases. In some worlds
+one rank then stops for ever, at any point.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ PATIENCE = rules.Patience(seconds=15.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """A stretch of a world in which nobody steps."""
+    """An interval of a world in which no rank steps."""
 
     seconds: float
     phase: rules.QuietPhase
@@ -29,7 +30,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was said of a world."""
+    """The decision of hang detection about a world."""
 
     #: When it stopped for ever, and when that was found; None: it did not, or was not.
     stopped_at: float | None
@@ -40,7 +41,9 @@ class Outcome:
 
 
 def acts(random: np.random.Generator, stops_in: rules.QuietPhase | None) -> Iterator[Act]:
-    """First imports, then steps with phases between; the last one never ends."""
+    """Return the intervals of a world: imports first, then steps with phases between them; the last
+    interval never ends.
+    """
     first = rules.QuietPhase.FIRST_STEP
     yield Act(seconds=float(random.uniform(5, 60)), phase=first)
     if stops_in is first:
@@ -55,7 +58,7 @@ def acts(random: np.random.Generator, stops_in: rules.QuietPhase | None) -> Iter
 
 
 def world(seed: int, stops_in: rules.QuietPhase | None) -> Outcome:
-    """Play one world to its end, or until a hang is found."""
+    """Simulate one world until it ends, or until a hang is found."""
     random = np.random.default_rng([seed, 5])
     script = list(acts(random, stops_in))
     if stops_in is rules.QuietPhase.FIRST_STEP:

@@ -1,8 +1,8 @@
-"""The check before training on simulated nodes: the very rules, noisy times.
+"""Tests the check before training on simulated nodes: the launcher's own rules, with noisy times.
 
-A timing is what it takes times a normal deviate of 5 %; a node measures medians of 40 and their
-standard errors, as ``launcher/agent/network_check/script.py`` does. A pair is as slow as its
-slower node.
+A measured time is the true time multiplied by a normal deviate of 5 %. A node measures medians of
+40 times and their standard errors, as ``launcher/agent/network_check/script.py`` does. A pair of
+nodes is as slow as its slower node.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ COMPUTE_SECONDS, EXCHANGE_SECONDS = 0.02, 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """What is wrong with a node."""
+    """A node, with its fault."""
 
     compute: float = 1.0
     exchange: float = 1.0
@@ -42,7 +42,7 @@ class Cluster:
         self.rounds = 0
 
     def check(self, usual: Mapping[str, Usual]) -> tuple[Verdicts, dict[str, Usual]]:
-        """A whole check; what is found, and what is usual from then on."""
+        """Run a whole check; return the nodes that it found, and the usual times from then on."""
         rounds = [self._round(first_round(range(len(self.nodes))))]
         while again := next_round(rounds, usual, RATIO):
             rounds.append(self._round(again))
@@ -78,7 +78,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """How a set of trials came out."""
+    """The results of a set of trials."""
 
     trials: int
     #: The one that was wrong was named, and nobody else.
@@ -95,7 +95,7 @@ FAULTS = {
 
 
 def faults(size: int, name: str, fault: Node, times: int) -> Found:
-    """Every single node of ``size`` with a fault, ``times`` over."""
+    """Give a fault to every node of a cluster of ``size`` in turn, ``times`` times."""
     random = np.random.default_rng([size, len(name)])
     right, rounds = 0, 0
     for _ in range(times):
@@ -110,7 +110,7 @@ def faults(size: int, name: str, fault: Node, times: int) -> Found:
 
 
 def half_slow(size: int, times: int) -> Found:
-    """Half of the nodes, and then all but one, are slow; what is usual is known."""
+    """Make half of the nodes slow, and then all but one; the usual times are known."""
     random = np.random.default_rng([size, 7])
     usual = {"cpu": Usual(compute_seconds=COMPUTE_SECONDS, exchange_seconds=EXCHANGE_SECONDS)}
     right = 0
@@ -124,8 +124,9 @@ def half_slow(size: int, times: int) -> Found:
 
 
 def alarms(size: int, times: int) -> int:
-    """False alarms in so many healthy checks in a row, with what is remembered from one to the
-    next."""
+    """Return the number of false alarms in successive checks of healthy nodes, each of which passes
+    on the usual times to the next one.
+    """
     random = np.random.default_rng([size, 3])
     usual: dict[str, Usual] = {}
     count = 0

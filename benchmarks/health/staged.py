@@ -1,9 +1,10 @@
-"""Thirty failures, brought about: who failed first, and of what?
+"""Causes thirty failures, and compares the launcher's report with the truth: the first failed rank,
+and the kind of failure.
 
-Most are real: ``brain-run`` starts ranks that talk to each other over TCP, one of them fails, and
-the others fail of it, as ranks in a collective do. What it says at its end is read back. What a
-machine cannot do to itself here is recorded: the files of the kernel and the driver as they would
-be, read by the launcher's own code.
+Most failures are real: ``brain-run`` starts ranks that talk to each other over TCP. One rank fails,
+and the others fail because of it, as ranks in a collective do; then the launcher's final report is
+read. Failures that this machine cannot cause are recorded: the launcher's own code reads files like
+those that the kernel and the driver would write.
 """
 
 import os
@@ -59,7 +60,7 @@ wait_for_peers()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One failure, and what must be said of it."""
+    """One failure, and the report that is expected."""
 
     name: str
     kind: FailureKind
@@ -73,13 +74,13 @@ class Case:
 
     @property
     def real(self) -> bool:
-        """Whether processes run."""
+        """Return True if real processes run."""
         return self.recorded is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What was said."""
+    """The launcher's report of a failure."""
 
     kind: FailureKind | None
     rank: int | None
@@ -87,7 +88,7 @@ class Told:
 
 
 def play(case: Case) -> Told | None:
-    """Bring it about; what was said of it, None where nothing was."""
+    """Cause the failure; return the launcher's report, None if there was none."""
     with tempfile.TemporaryDirectory(prefix="brain-health-") as scratch:
         if case.recorded is not None:
             found = case.recorded(Path(scratch))
@@ -96,7 +97,7 @@ def play(case: Case) -> Told | None:
 
 
 def said(told: Told | None) -> str:
-    """One line of it."""
+    """Return the report as one line."""
     return "nothing was said" if told is None else told.sentence
 
 
@@ -154,7 +155,7 @@ def machine(
 
 
 def signs(root: Path, code: int, before: evidence.Baseline, tail: str = "") -> Signs:
-    """What the launcher's own code reads there."""
+    """Return the findings of the launcher's own code from these files."""
     return evidence.signs(
         before,
         code=code,

@@ -1,1 +1,3 @@
-"""What it costs to take telemetry in, beside a plain service and stores of time series."""
+"""Measures the cost of ingesting telemetry, compared with a plain service and with stores of time
+series.
+"""

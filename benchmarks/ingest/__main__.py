@@ -32,13 +32,13 @@ NODE_RATE, JOB_RATE, RATE_SECONDS = 10_000 / 15, 2_000 / 5, 20.0
 
 
 def main() -> None:
-    """Measure, print, and fail where a bar is not met."""
+    """Measure and print the rows; exit with 1 if a bar is not met."""
     rows = [row for kind in KINDS for row in measured(kind)]
     publish("ingest", "Ingest, beside a plain service", rows, _MORE)
 
 
 def measured(kind: str) -> Iterator[Row]:
-    """The rows of one kind of database."""
+    """Return the rows of one kind of database."""
     with (
         services.database(kind) as ours,
         services.database(kind) as theirs,
@@ -71,7 +71,7 @@ def measured(kind: str) -> Iterator[Row]:
 
 
 def cost(running: Running, clients: Sequence[Client], *, seconds: float = SECONDS) -> float:
-    """Microseconds of processor time per sample that was acknowledged."""
+    """Return the microseconds of processor time per acknowledged sample."""
     before = running.cpu_seconds
     told = closed(clients, seconds=seconds)
     assert told.samples, f"nothing was acknowledged: {told.statuses}"
@@ -79,7 +79,9 @@ def cost(running: Running, clients: Sequence[Client], *, seconds: float = SECOND
 
 
 def overload(kind: str, brain: Running, clients: Sequence[Client]) -> Iterator[Row]:
-    """How much less is acknowledged under 20 times the clients, and the memory that takes."""
+    """Return rows about 20 times the clients: how many fewer samples are acknowledged, and the
+    memory that the service needs.
+    """
     peak = closed(clients, seconds=SECONDS).samples
     told = closed([client for client in clients for _ in range(OVERLOAD)], seconds=2 * SECONDS)
     goodput = told.samples / 2
@@ -98,7 +100,7 @@ def overload(kind: str, brain: Running, clients: Sequence[Client]) -> Iterator[R
 def rate(
     kind: str, brain: Running, jobs: Sequence[Client], nodes: Sequence[Client], plain_us: float
 ) -> Row:
-    """The share of a core that the rate of a large cluster takes."""
+    """Return the share of a core that the sample rate of a large cluster takes."""
     clients = [
         *((client, len(nodes) / NODE_RATE) for client in nodes),
         *((client, len(jobs) / JOB_RATE) for client in jobs),

@@ -1,4 +1,4 @@
-"""A bare fan-out: each open stream gets the bytes of each POST, and nothing more is done."""
+"""A minimal fan-out server: each open stream gets the bytes of each POST, and nothing more."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ async def app(
     receive: Callable[[], Awaitable[dict[str, Any]]],
     send: Callable[[dict[str, Any]], Awaitable[None]],
 ) -> None:
-    """Take a message, or stream all that come."""
+    """Take a message and pass it on, or open a stream of all messages."""
     if scope["method"] == "POST":
         body, more = b"", True
         while more:

@@ -1,4 +1,4 @@
-"""Clients on keep-alive connections, whose own cost is in no figure."""
+"""Clients on keep-alive connections; their own processor time is not measured."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ _LONGEST_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Told:
-    """What a service answered."""
+    """The answers of a service."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     #: Samples in requests that were answered by 200.
@@ -24,13 +24,13 @@ class Told:
 
     @property
     def p99(self) -> float:
-        """The 99th percentile of seconds."""
+        """Return the 99th percentile of response times in seconds."""
         return sorted(self.seconds)[int(0.99 * len(self.seconds))] if self.seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One sender: its route, headers and bodies."""
+    """One sender, with its route, headers and bodies."""
 
     url: str
     path: str
@@ -38,7 +38,7 @@ class Client:
     next: Next
 
     def request(self) -> tuple[bytes, int]:
-        """The next request as bytes, and its samples."""
+        """Return the next request as bytes, and the number of its samples."""
         body, count = self.next()
         lines = [
             f"POST {self.path} HTTP/1.1",
@@ -94,9 +94,9 @@ class _Connection:
 
 
 def closed(clients: Sequence[Client], *, seconds: float, patient: bool = False) -> Told:
-    """Each client sends its next request as soon as the last one is answered.
+    """Let each client send its next request as soon as the last one is answered.
 
-    ``patient`` clients do as ``Retry-After`` says; others send again at once.
+    ``patient`` clients obey ``Retry-After``; others send again immediately.
     """
     return asyncio.run(_closed(clients, seconds, patient))
 
@@ -117,7 +117,9 @@ async def _closed(clients: Sequence[Client], seconds: float, patient: bool) -> T
 
 
 def open_loop(clients: Sequence[tuple[Client, float]], *, seconds: float) -> Told:
-    """Each client sends every so many seconds, whether it was answered or not yet."""
+    """Let each client send at a fixed interval in seconds, even if its last request is not answered
+    yet.
+    """
     return asyncio.run(_open(clients, seconds))
 
 

@@ -1,7 +1,7 @@
-"""Stores of time series as peers of node reports: Prometheus and VictoriaMetrics, from Debian.
+"""Stores of time series that take node reports: Prometheus and VictoriaMetrics, from Debian.
 
-Both get one remote write per report, with the figures of a report that change. The body is
-protobuf in snappy blocks that hold literals alone, which cost their reader least.
+Both get one remote write per report, with the values that change. The body is protobuf in snappy
+blocks that contain only literals, which cost the reader least.
 """
 
 import shutil
@@ -56,7 +56,7 @@ _HEADERS = (
 
 @contextmanager
 def peers(count: int) -> Iterator[Mapping[str, tuple[Running, Sequence[Client]]]]:
-    """The installed peers, each with ``count`` clients that send node reports."""
+    """Return the installed stores, each with ``count`` clients that send node reports."""
     with ExitStack() as stack:
         yield {
             name: (running, [_sender(running.url, path, number) for number in range(count)])

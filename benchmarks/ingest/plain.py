@@ -1,7 +1,8 @@
-"""The plain service: what one writes first, with FastAPI, pydantic and SQLAlchemy's ORM.
+"""The plain service: a first version, as one would write it with FastAPI, pydantic and SQLAlchemy's
+ORM.
 
-``uvicorn benchmarks.ingest.plain:app`` with ``DATABASE_URL``. It signs nobody in, knows no clocks,
-has no limits and knows no sample again.
+Run ``uvicorn benchmarks.ingest.plain:app`` with ``DATABASE_URL``. The service checks no tokens,
+does not correct for senders' clocks, has no limits, and stores a repeated sample twice.
 """
 
 import os
@@ -17,7 +18,7 @@ engine = sa.create_engine(os.environ["DATABASE_URL"], pool_size=20, max_overflow
 
 @sa.event.listens_for(engine, "connect")
 def durable(connection, _):  # type: ignore[no-untyped-def]
-    """As Brain has it: acknowledged means on disk."""
+    """Make SQLite as durable as Brain does: a sample is acknowledged only once it is on disk."""
     if engine.dialect.name == "sqlite":
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")

@@ -1,10 +1,12 @@
-"""Reads over millions of samples: the routes that pages and commands ask, beside bare SQL.
+"""Measures reads over millions of samples: the routes that pages and commands call, compared with
+plain SQL.
 
 ``make bench-reads``; ``FULL=1`` has 24 million samples instead of 2 million.
 
-The stores write the samples, because the route for them would take an hour. The service that
-``python -m brain.service`` starts then answers over HTTP. The peer is one statement with the same
-rows, which a connection of the driver executes and fetches. Both are asked in turns.
+The stores write the samples, because writing them through the route would take an hour. The service
+that ``python -m brain.service`` starts then answers over HTTP. It is compared with one SQL
+statement for the same rows, which a connection of the driver executes and fetches. Both are called
+in turn.
 """
 
 import sqlite3
@@ -78,7 +80,7 @@ ORDER BY n.name
 
 
 def main() -> None:
-    """Measure, print, and fail where a bar is not met."""
+    """Measure and print the rows; exit with 1 if a bar is not met."""
     samples = FULL if "--full" in sys.argv else SHORT
     rows = [row for kind in KINDS for row in measured(kind, samples)]
     publish("reads", f"Reads over {samples / 1e6:g} million samples, beside bare SQL", rows, _MORE)
@@ -101,9 +103,10 @@ def measured(kind: str, samples: int) -> list[Row]:
 
 
 def fill(tx: Transaction, numbers: range, samples: int, now: datetime) -> None:
-    """Store jobs that run on a node each, with their samples until now; and their share of nodes.
+    """Store jobs with their samples until now, each on its own node; store also the nodes.
 
-    A page shows of each job what it does in production: world, replica, decision, throughput.
+    Each job has the values that a page shows in production: world, replica, decision and
+    throughput.
     """
     share = NODES // JOBS
     begin = now - timedelta(seconds=PERIOD * samples)
@@ -133,7 +136,7 @@ def fill(tx: Transaction, numbers: range, samples: int, now: datetime) -> None:
 
 
 def job_id(number: int) -> JobId:
-    """The id of a job of the fleet."""
+    """Return the id of a job of the fleet."""
     return JobId(f"0197f000-0000-7000-8000-{number:012d}")
 
 

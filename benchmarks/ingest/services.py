@@ -1,4 +1,4 @@
-"""The services that are measured, each a process, and the processor time that they take."""
+"""The services that are measured, each in its own process, and their processor time."""
 
 import os
 import re
@@ -46,18 +46,20 @@ class Running:
 
     @property
     def cpu_seconds(self) -> float:
-        """Processor time so far, of the processes with all that they started."""
+        """Return the processor seconds so far of these processes and of all processes that they
+        started.
+        """
         return sum(_seconds(pid) for root in self.pids for pid in _tree(root))
 
     @property
     def memory_mib(self) -> float:
-        """Resident memory of the service's own process."""
+        """Return the resident memory of the service's own process in MiB."""
         return float(psutil.Process(self.pids[0]).memory_info().rss) / 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where a service stores: its URL, and the server's process if it has one."""
+    """The database of a service: its URL, and the server's process if it has one."""
 
     url: str
     pids: tuple[int, ...] = ()
@@ -65,7 +67,7 @@ class Database:
 
 @contextmanager
 def database(kind: str) -> Iterator[Database]:
-    """An empty database: ``SQLite`` or ``PostgreSQL``, durable as they come."""
+    """Create an empty database, ``SQLite`` or ``PostgreSQL``, with the default durability."""
     if kind == "SQLite":
         with tempfile.TemporaryDirectory(prefix="brain-ingest-") as directory:
             yield Database(f"sqlite:///{directory}/bench.db")
@@ -77,7 +79,9 @@ def database(kind: str) -> Iterator[Database]:
 
 @contextmanager
 def brain(at: Database) -> Iterator[tuple[Running, Service]]:
-    """The service as its command starts it; limits per address and token are out of the way."""
+    """Start the service with its usual command; limits per address and token are raised so that
+    they never apply.
+    """
     flags = (
         "--connections-per-address=20000",
         "--program-requests-per-second=1000000",
@@ -91,7 +95,7 @@ def brain(at: Database) -> Iterator[tuple[Running, Service]]:
 
 
 def settle(running: Running) -> None:
-    """Wait until a service that has just started is done with the work that it does hourly."""
+    """Wait until a service that has just started has done its hourly work."""
     time.sleep(_FIRST_RETENTION_SECONDS)
     used, quiet = running.cpu_seconds, 0
     # On a busy machine it may be little at a time.
@@ -103,7 +107,7 @@ def settle(running: Running) -> None:
 
 @contextmanager
 def plain(at: Database) -> Iterator[Running]:
-    """The plain service of ``plain.py`` under uvicorn."""
+    """Start the plain service of ``plain.py`` under uvicorn."""
     url = at.url.replace("postgresql://", "postgresql+psycopg://")
     with _uvicorn("plain", at.pids, DATABASE_URL=url) as running:
         yield running
@@ -111,7 +115,7 @@ def plain(at: Database) -> Iterator[Running]:
 
 @contextmanager
 def fanout() -> Iterator[Running]:
-    """The fan-out of ``fanout.py`` under uvicorn."""
+    """Start the fan-out server of ``fanout.py`` under uvicorn."""
     with _uvicorn("fanout") as running:
         yield running
 
@@ -137,13 +141,15 @@ def _uvicorn(name: str, pids: Sequence[int] = (), **environment: str) -> Iterato
 
 
 def job_senders(running: Service, count: int, *, batch: int) -> list[Client]:
-    """So many agents, each of a job of its own, which send so many job samples a request."""
+    """Return agents, each of its own job, that send the given number of job samples per request."""
     with running.client() as admin, running.client("scaler") as scaler:
         return [_agent(running.url, admin, scaler, number, batch) for number in range(count)]
 
 
 def plain_senders(running: Running, count: int, *, batch: int) -> list[Client]:
-    """The same samples as the plain service takes them: flat, with the fields that are set."""
+    """Return senders of the same samples in the form that the plain service takes: flat, with only
+    the fields that are set.
+    """
 
     def flat(sample: ThroughputSample) -> dict[str, object]:
         told = wire.plain(sample)
@@ -162,7 +168,7 @@ def plain_senders(running: Running, count: int, *, batch: int) -> list[Client]:
 
 
 def node_senders(running: Service, count: int) -> list[Client]:
-    """So many agents that report a node of 8 GPUs a request."""
+    """Return agents that report one node of 8 GPUs per request."""
     with running.client() as admin, running.client("scaler") as scaler:
         return [_agent(running.url, admin, scaler, n, 1, nodes=True) for n in range(count)]
 
@@ -190,7 +196,7 @@ def _agent(
 
 
 def job_samples(job: str) -> Iterator[ThroughputSample]:
-    """Samples of one worker, a microsecond apart, so that none is like another."""
+    """Return samples of one worker, one microsecond apart, so that all samples differ."""
     begin = datetime.now(UTC) - timedelta(minutes=10)
     place = SampleSource(
         job=JobId(job),
@@ -225,7 +231,7 @@ def job_samples(job: str) -> Iterator[ThroughputSample]:
 
 
 def node_reports(job: str) -> Iterator[HostSample]:
-    """Reports of one node with 8 GPUs."""
+    """Return reports of one node with 8 GPUs."""
     begin = datetime.now(UTC) - timedelta(minutes=10)
     source, sequence = SourceId(f"{job[-8:]}-{time.monotonic_ns() % 10**8}"), 0
     while True:
@@ -262,7 +268,9 @@ def node_reports(job: str) -> Iterator[HostSample]:
 
 
 def size_of(at: Database, kind: str) -> tuple[int, int]:
-    """Bytes of the tables of one kind of sample with their indexes, and its samples."""
+    """Return the bytes of the tables of one kind of sample with their indexes, and the number of
+    samples.
+    """
     engine = sa.create_engine(at.url.replace("postgresql://", "postgresql+psycopg://"))
     rows, contexts = f"{kind}_rows", f"{kind}_contexts"
     bytes_of = (

@@ -1,4 +1,4 @@
-"""500 streams of events: the service beside a bare fan-out of the same messages.
+"""Measures 500 streams of events: the service compared with a minimal fan-out of the same messages.
 
 ``make bench-streams``
 """
@@ -43,7 +43,7 @@ class _Stream:
 
 
 def measured(kind: str) -> Row:
-    """The row of one kind of database."""
+    """Return the row of one kind of database."""
     with database(kind) as at, brain_over(at) as (brain, service), fanout() as bare:
         settle(brain)
         return asyncio.run(_measured(kind, brain, service, bare))
@@ -150,7 +150,7 @@ def _request(method: str, path: str, host: str, header: str, body: bytes = b"") 
 
 
 def main() -> None:
-    """Measure, print, and fail where a bar is not met."""
+    """Measure and print the rows; exit with 1 if a bar is not met."""
     rows = [measured(kind) for kind in ("SQLite", "PostgreSQL")]
     more = _MORE.format(load=os.getloadavg()[2], processors=os.cpu_count())
     publish("streams", "Streams of events, beside a bare fan-out", rows, more)

@@ -1,1 +1,1 @@
-"""Job completion times in the simulators of Pollux and Sia: ``make bench-jct``."""
+"""Measures job completion times in the simulators of Pollux and Sia: ``make bench-jct``."""

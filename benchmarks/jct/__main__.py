@@ -1,14 +1,17 @@
-"""How long jobs take: Brain's service beside Pollux, Sia, Tiresias and Optimus in their simulators.
+"""Measures job completion times: Brain's service compared with Pollux, Sia, Tiresias and Optimus in
+their simulators.
 
     make bench-jct
+
     make bench-jct FULL=1
 
 Both simulators are re-implemented from their description (``pollux``, ``sia``). Brain is its
-service on stores in memory, told what happened and asked once a round (``driven``). It may learn
-inside a run only; the name of an application is a script's name, nothing is looked up. A full run
-takes every workload of ``benchmarks/data`` whose peers' figures are there, and hours. Rows beside
-Sia need ``$BRAIN_BENCH_DATA`` (``benchmarks/data/README.md``).
-Outcomes are kept in ``build/jct``: the same code meets the same data once.
+service on in-memory stores, which is told the events and asked for a division once a round
+(``driven``). Brain may learn only within a run: the name of an application serves as the name of a
+script, and Brain looks nothing else up. A full run takes hours, and covers every workload of
+``benchmarks/data`` for which the peers' results are present. Rows that compare with Sia need
+``$BRAIN_BENCH_DATA`` (``benchmarks/data/README.md``). Outcomes are stored in ``build/jct``, so that
+the same code simulates the same data only once.
 """
 
 import argparse

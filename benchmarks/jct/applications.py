@@ -1,8 +1,9 @@
-"""What was measured of the applications: step times by placement, gradients by batch.
+"""Measurements of the applications: step times by placement, and gradients by batch size.
 
-The tables are those of Pollux's artifact (``benchmarks/data/pollux/traces``). A placement that
-was measured is interpolated between its local batches; any other between nodes, replicas and local
-batches over all that was measured, as Pollux's simulator does (Qiao et al., OSDI 2021).
+The tables are those of Pollux's artifact (``benchmarks/data/pollux/traces``). For a placement that
+was measured, step times are interpolated between its local batch sizes. For any other placement
+they are interpolated over nodes, replicas and local batch sizes, as in Pollux's simulator (Qiao et
+al., OSDI 2021).
 """
 
 import csv
@@ -33,7 +34,7 @@ _NODES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """One training run at one batch size, a value per epoch."""
+    """One training run with one batch size; each field has a value per epoch."""
 
     progress: Floats
     iterations: Floats
@@ -64,22 +65,24 @@ class Application:
 
     @cached_property
     def batches(self) -> list[int]:
-        """Batch sizes that were trained with."""
+        """Return the batch sizes with which the application was trained."""
         return sorted(self.runs)
 
     @property
     def first_batch(self) -> int:
-        """The batch that progress is counted in."""
+        """Return the batch size in whose steps progress is counted."""
         return self.batches[0]
 
     @property
     def largest_batch(self) -> int:
-        """The largest that was trained with."""
+        """Return the largest batch size with which the application was trained."""
         return self.batches[-1]
 
     @cached_property
     def progress(self) -> list[float]:
-        """Steps of the first batch that completing each number of epochs takes, from 0 on."""
+        """Return the number of steps with the first batch size that each number of epochs takes,
+        from 0 epochs on.
+        """
         least = [
             min(float(run.progress[epoch]) for run in self.runs.values())
             for epoch in range(self.epochs)
@@ -87,11 +90,13 @@ class Application:
         return [0.0, *least]
 
     def iterations(self, batch: int, epoch: int) -> float:
-        """Steps with ``batch`` until the end of an epoch (from 0)."""
+        """Return the number of steps with ``batch`` until the end of an epoch (counted from 0)."""
         return self._between(batch, lambda run: float(run.iterations[epoch]))
 
     def gradients(self, batch: int, epoch: int) -> tuple[float, float]:
-        """Squared norm and variance of gradients of ``batch`` in an epoch (from 0)."""
+        """Return the squared norm and the variance of gradients of ``batch`` examples in an epoch
+        (counted from 0).
+        """
         found = self._gradients.get((batch, epoch))
         if found is None:
             found = (
@@ -102,7 +107,8 @@ class Application:
         return found
 
     def seconds(self, placement: tuple[int, ...], local_batch: int) -> tuple[float, float]:
-        """Seconds of a step that synchronises, and those of its synchronisation.
+        """Return the seconds of a step that synchronises, and the part of them for the
+        synchronisation.
 
         Args:
             placement: GPUs per node, nodes in the order of the ring.
@@ -135,7 +141,9 @@ class Application:
 
     @cached_property
     def surface(self) -> LinearNDInterpolator:
-        """Over nodes, replicas and local batch; placements alike in these are averaged."""
+        """Return the step times over nodes, replicas and local batch size; placements that agree in
+        these are averaged.
+        """
         alike: dict[tuple[float, float, float], list[Floats]] = defaultdict(list)
         for placement, (batches, times) in self.placements.items():
             for batch, row in zip(batches, times, strict=True):
@@ -162,7 +170,7 @@ class Application:
 
 
 def applications(data: Path) -> dict[str, Application]:
-    """All applications under ``data/pollux/traces`` by name."""
+    """Return all applications under ``data/pollux/traces``, by name."""
     found = {name: application(data / "pollux/traces" / name) for name in NAMES}
     for name, largest in _LARGEST_LOCAL.items():
         found[name].largest_local = largest
@@ -172,7 +180,9 @@ def applications(data: Path) -> dict[str, Application]:
 
 
 def application(folder: Path, kind: str = "") -> Application:
-    """The application of a folder as measured on one ``kind`` of node; empty: the only one."""
+    """Return the application of a folder, as measured on one ``kind`` of node; if ``kind`` is
+    empty, on the only one.
+    """
     suffix = f"-{kind}" if kind else ""
     placements = _placements(_rows(folder / f"placements{suffix}.csv"))
     batches = [batch for found, _ in placements.values() for batch in found]

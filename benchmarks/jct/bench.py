@@ -1,4 +1,6 @@
-"""What parts of the benchmark share: where data lie, what was published, how runs are reported."""
+"""Code that the parts of the benchmark share: the places of data, published results, and the
+reports of runs.
+"""
 
 import csv
 import hashlib
@@ -30,7 +32,7 @@ _CODE = ("benchmarks/jct", "benchmarks/models", "brain")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What a peer's authors published, or was measured of a peer."""
+    """A result of a peer, published by its authors or measured by us."""
 
     mean_seconds: float
     p99_seconds: float
@@ -58,12 +60,12 @@ class Bench:
 
     @cached_property
     def applications(self) -> dict[str, Application]:
-        """Tables of Pollux's applications."""
+        """Return the tables of Pollux's applications."""
         return applications(self.data)
 
     @cached_property
     def published(self) -> dict[tuple[str, float, int], Published]:
-        """By policy, load and workload."""
+        """Return the published results by policy, load and workload."""
         with (self.data / "pollux/published.csv").open() as lines:
             return {
                 (row["policy"], float(row["load"]), int(row["workload"])): Published(
@@ -75,20 +77,20 @@ class Bench:
             }
 
     def file(self, load: float, number: int) -> Path:
-        """A workload of Pollux's, or one that was drawn as those were."""
+        """Return the file of one of Pollux's workloads, or of one that the same generator drew."""
         if number in SEEDS:
             return GENERATED / f"workload-{number}.csv"
         folder = "workloads" if load == 1 else f"workloads-{load:.1f}"
         return self.data / "pollux" / folder / f"workload-{number}.csv"
 
     def asked(self, number: int, usual: Container[int] = _USUAL) -> bool:
-        """Whether a workload is to be run."""
+        """Return True if a workload should be run."""
         if self.alone not in (None, number):
             return False
         return number in usual or self.full if self.workloads is None else number in self.workloads
 
     def given(self, load: float) -> list[int]:
-        """Workloads of Pollux's at a load that are at hand and asked for."""
+        """Return those of Pollux's workloads at a load that are present and should be run."""
         known = {
             number for policy, at, number in self.published if (policy, at) == ("pollux", load)
         }
@@ -97,16 +99,18 @@ class Bench:
         )
 
     def drawn(self) -> list[int]:
-        """Generated lists that are asked for."""
+        """Return the generated workloads that should be run."""
         return [number for number in SEEDS if self.asked(number)]
 
     def jobs(self, load: float, number: int) -> list[Job]:
-        """The jobs of a workload of Pollux's."""
+        """Return the jobs of one of Pollux's workloads."""
         found = pollux.workload(self.file(load, number), self.applications)
         return self.variant.jobs(found) if self.variant else found
 
     def once(self, what: str, play: Callable[[], Outcome]) -> Outcome:
-        """What ``play`` comes to, or came to when the same code met the same data."""
+        """Return the result of ``play``, or its stored result if the same code has met the same
+        data before.
+        """
         if self.kept is None:
             return play()
         name = hashlib.sha256(f"{self._state} {self.variant} {what}".encode()).hexdigest()
@@ -171,17 +175,17 @@ def beside(
     makespan: float | None = None,
     numbers: Sequence[int] = (),
 ) -> list[Row]:
-    """Rows of means over workloads.
+    """Return rows with means over workloads.
 
     Args:
-        name: Of what is ours.
-        peer: Of what is theirs.
-        ours: By workload.
-        theirs: By workload.
-        share: The largest share of the peer's average completion that is allowed.
-        p99: The same of its 99th percentile.
-        makespan: The same of its makespan.
-        numbers: Of the workloads, where each is to be told.
+        name: Name of our policy.
+        peer: Name of the peer's policy.
+        ours: Outcomes of our policy, by workload.
+        theirs: Outcomes of the peer, by workload.
+        share: Largest allowed share of the peer's average completion time.
+        p99: Largest allowed share of the peer's 99th percentile.
+        makespan: Largest allowed share of the peer's makespan.
+        numbers: Numbers of the workloads, if the note should list each of them.
     """
     bars = {"mean_seconds": share, "p99_seconds": p99, "makespan_seconds": makespan}
     words = {

@@ -1,9 +1,9 @@
-"""Brain's service beside a simulator of others: told what happened, and asked what it wishes.
+"""Drives Brain's service from another system's simulator: it tells the service the events, and asks
+for the desired worlds.
 
-It is ``cycle.turn`` on stores in memory. Physics, rounds, restarts and arrivals are the
-simulator's; what a scaler, coordinators and probes do around Brain is
-``brain.simulator.service``'s, as under ``brain simulate``: scripts take the batch that Brain tells
-them, and measurements scatter.
+The service is ``cycle.turn`` on in-memory stores. The simulator provides physics, rounds, restarts
+and arrivals. ``brain.simulator.service`` plays the scaler, the coordinators and the probes, as
+under ``brain simulate``: scripts use the batch size that Brain requests, and measurements scatter.
 """
 
 import time
@@ -40,7 +40,7 @@ _TURNS = 4
 
 
 class Knowledge(StrEnum):
-    """What Brain is told beside what it measures."""
+    """Facts that Brain is told in addition to its measurements."""
 
     NONE = "measurements"
     HISTORY = "declared epochs and history"
@@ -48,7 +48,7 @@ class Knowledge(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A measured application as ``brain.simulator`` asks it."""
+    """A measured application in the form that ``brain.simulator`` needs."""
 
     #: By which runs of it are known for the same.
     name: str
@@ -66,48 +66,52 @@ class Script:
 
     @property
     def fixed(self) -> bool:
-        """Whether it trains on one GPU with its largest batch."""
+        """Return True if the application trains on one GPU with its largest batch size."""
         return self.any_table.fixed
 
     @property
     def first_batch(self) -> int:
-        """Global batch that work is counted in."""
+        """Return the global batch size in which work is counted."""
         return self.largest_batch if self.fixed else self.any_table.first_batch
 
     @property
     def largest_batch(self) -> int:
-        """Largest global batch that it was trained with."""
+        """Return the largest global batch size with which the application was trained."""
         return self.any_table.largest_batch
 
     @property
     def epochs(self) -> int:
-        """Epochs of a whole run."""
+        """Return the number of epochs of a whole run."""
         return self.any_table.epochs
 
     @property
     def examples(self) -> float:
-        """Work of a whole run, in examples of ``first_batch``."""
+        """Return the work of a whole run, in examples at ``first_batch``."""
         table = self.any_table
         steps = table.iterations(self.first_batch, table.epochs - 1)
         return (steps if self.fixed else table.progress[-1]) * self.first_batch
 
     def holds(self, device: DeviceKind) -> int:
-        """Largest micro-batch."""
+        """Return the largest micro-batch."""
         return self.tables[device.name].largest_local
 
     def seconds(self, device: DeviceKind, shape: Shape, local: int, accumulation: int) -> float:
-        """Seconds of one optimizer step; micro-batches before the last do not synchronise."""
+        """Return the seconds of one optimizer step; micro-batches before the last do not
+        synchronise.
+        """
         table = self.tables[device.name]
         micro, parts = self.parts(device.name, shape, local)
         step, sync = table.seconds(shape, max(micro, table.smallest_local))
         return self.slowdown * (step + (accumulation * parts - 1) * (step - sync))
 
     def parts(self, kind: str, shape: Shape, local: int) -> tuple[int, int]:
-        """A micro-batch as it is trained, and into how many it is cut where it is too large."""
+        """Return the size of a micro-batch as it is trained, and the number of parts into which one
+        that is too large is divided.
+        """
         return min(local, self.tables[kind].largest_local), 1
 
     def noise(self, share: float, batch: int) -> float:
-        """Gradient noise scale in examples once ``share`` of the work is done."""
+        """Return the gradient noise scale in examples once ``share`` of the work is done."""
         table = self.any_table
         first = table.first_batch
         epoch = min(int(share * table.epochs), table.epochs - 1)
@@ -117,7 +121,9 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far the simulator has a job: share of its work, and when it ended if it did."""
+    """The progress of a job in the simulator: the completed share of its work, and the time of its
+    end if it has ended.
+    """
 
     share: float
     ended_at: float | None = None
@@ -130,7 +136,7 @@ class Named(Protocol):
 
     @property
     def submitted(self) -> float:
-        """Virtual seconds."""
+        """Return the time of submission in virtual seconds."""
         ...
 
 
@@ -138,7 +144,7 @@ J = TypeVar("J", bound=Named)
 
 
 class Driven:
-    """One service and what it knows of the simulator's jobs."""
+    """One service, and its knowledge of the simulator's jobs."""
 
     def __init__(
         self,
@@ -171,12 +177,12 @@ class Driven:
 
     @property
     def stores(self) -> Stores:
-        """What the service stored."""
+        """Return the service's stores."""
         return self._service.stores
 
     @property
     def nodes(self) -> list[SimulatedNode]:
-        """By the index that placements name."""
+        """Return the nodes in the order of the indices that placements use."""
         return self._world.nodes
 
     def round(
@@ -249,7 +255,9 @@ class Driven:
                 yield SimulatedEvent(run.ready_at, SimulatedEventKind.STEPPED, run)
 
     def batch(self, name: str, kind: str, shape: Shape) -> tuple[int, int]:
-        """Micro-batch and micro-batches of a step, as a script splits the batch it was told."""
+        """Return the micro-batch size and the micro-batches of a step, as a script divides the
+        batch that it was told.
+        """
         run = self.runs[name]
         script = self.scripts[name]
         table = script.tables[kind]

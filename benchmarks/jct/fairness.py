@@ -1,11 +1,12 @@
-"""Finish-time fairness: how long a job took, over what an equal share alone would have taken it.
+"""Computes finish-time fairness: a job's completion time divided by the time that it would take
+alone on an equal share.
 
     rho = completion / (seconds alone on a share of the cluster + a restart)
 
-The share of a job is the cluster divided by the mean number of jobs present while it was (Mahajan
-et al., NSDI 2020, as Pollux's evaluation uses it); alone it runs on the size within that share, and
-in each epoch with the batch, that serve it best, on as few nodes as hold it. Below 1 sharing has
-served it better than a cluster of its own.
+The share of a job is the cluster divided by the mean number of jobs that were present with it
+(Mahajan et al., NSDI 2020, as in Pollux's evaluation). Alone, the job runs at the best size within
+this share, in each epoch with the best batch size, on as few nodes as possible. If rho is below 1,
+the job ran faster in the shared cluster than it would have on a share of its own.
 """
 
 import math
@@ -24,7 +25,7 @@ _BATCHES = 24
 
 
 def rhos(jobs: Sequence[Job], outcome: Outcome, rules: Rules) -> list[float]:
-    """Of every job of a workload, in its order."""
+    """Return the finish-time fairness of every job of a workload, in the order of the workload."""
     accelerators = rules.nodes * rules.gpus_per_node
     took = outcome.completion_seconds
     began = np.array([job.submitted for job in jobs], dtype=np.float64)

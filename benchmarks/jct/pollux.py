@@ -1,11 +1,12 @@
-"""The semantics of Pollux's simulator: rounds, restarts, batches and progress.
+"""The rules of Pollux's simulator: rounds, restarts, batch sizes and progress.
 
-Time goes by in rounds of 60 s. In a round every job trains with what it got at the end of the last
-one; then the policy is asked. A job whose list of nodes changed pauses 30 s, its first start
-included, and holds its GPUs meanwhile; one that ends in mid round holds them to the end of it. Its
-batch is split over its GPUs by its agent. The end of an epoch is rounded to whole seconds, and the
-rest of a second is lost or won: so does the simulator that the published figures come from.
-(Qiao et al., OSDI 2021; AdaptDL, branch ``osdi21-artifact``, ``simulator/simulator.py``.)
+Time advances in rounds of 60 s. In a round every job trains with the GPUs that it got at the end of
+the last round; then the policy is asked. A job whose list of nodes changed pauses for 30 s, also at
+its first start, and holds its GPUs meanwhile. A job that ends within a round holds its GPUs until
+the end of the round. The job's agent divides its batch among its GPUs. The end of an epoch is
+rounded to whole seconds, as in the simulator that produced the published results, so a fraction of
+a second is lost or gained (Qiao et al., OSDI 2021; AdaptDL, branch ``osdi21-artifact``,
+``simulator/simulator.py``).
 """
 
 import csv
@@ -64,18 +65,18 @@ class Job:
 
     @property
     def replicas(self) -> int:
-        """GPUs that it holds."""
+        """Return the number of GPUs that the job holds."""
         return sum(self.placement)
 
     @property
     def completion_seconds(self) -> float:
-        """From submission to end."""
+        """Return the seconds from submission to completion."""
         if self.completed is None:
             raise ValueError(f"{self.name} has not ended")
         return self.completed - self.submitted
 
     def place(self, nodes: Sequence[int], restart_seconds: float) -> None:
-        """Give it a node per GPU; none suspends it."""
+        """Give the job a node for each GPU; an empty list suspends the job."""
         self.placement = tuple(len(list(same)) for _, same in groupby(nodes))
         if self.placement:
             self.split()
@@ -83,7 +84,7 @@ class Job:
             self.restarts += 1
 
     def split(self) -> None:
-        """Split its batch over its GPUs."""
+        """Divide the job's batch among its GPUs."""
         replicas = self.replicas
         if self.batch is not None:
             self.local_batch, self.accumulation = share(self.application, self.batch, replicas)
@@ -136,10 +137,11 @@ class Job:
 
 
 def share(application: Application, batch: int, replicas: int) -> tuple[int, int]:
-    """Local batch and micro-batches of a batch split over replicas.
+    """Return the local batch size and the number of micro-batches of a batch that is divided among
+    replicas.
 
-    One replica with more than the first batch takes two micro-batches at least: the noise of its
-    gradients could not be measured otherwise.
+    A single replica with more than the first batch size takes at least two micro-batches, because
+    otherwise its gradient noise could not be measured.
     """
     each = math.ceil(batch / replicas - _EPSILON)
     accumulation = math.ceil(each / application.largest_local - _EPSILON)
@@ -153,10 +155,10 @@ Allocation = Mapping[str, Sequence[int]]
 
 
 class Policy(Protocol):
-    """What is judged."""
+    """A policy that the benchmark evaluates."""
 
     def admit(self, job: Job) -> None:
-        """Set how the job's batch is chosen, before anything runs."""
+        """Set how the job's batch size is chosen, before anything runs."""
         ...
 
     def decide(
@@ -175,7 +177,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a policy made of a workload."""
+    """The course of a workload under a policy."""
 
     completion_seconds: Mapping[str, float]
     makespan_seconds: float
@@ -187,18 +189,18 @@ class Outcome:
 
     @property
     def mean_seconds(self) -> float:
-        """Average completion time."""
+        """Return the average completion time in seconds."""
         return float(np.mean(list(self.completion_seconds.values())))
 
     @property
     def p99_seconds(self) -> float:
-        """Completion time that one job in a hundred exceeds."""
+        """Return the completion time in seconds that one job in a hundred exceeds."""
         return float(np.percentile(list(self.completion_seconds.values()), 99))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Of the simulated cluster."""
+    """The rules of the simulated cluster."""
 
     nodes: int = NODES
     gpus_per_node: int = GPUS_PER_NODE
@@ -209,7 +211,7 @@ class Rules:
 
 
 def workload(file: Path, applications: Mapping[str, Application]) -> list[Job]:
-    """The jobs of a workload file."""
+    """Return the jobs of a workload file."""
     with file.open() as lines:
         return [
             Job(
@@ -267,14 +269,14 @@ def _fits(chosen: Allocation, capacity: Sequence[int]) -> None:
 def timed(
     policy: Policy, now: float, jobs: Sequence[Job], capacity: Sequence[int], current: Allocation
 ) -> tuple[Allocation, float]:
-    """A decision, and the milliseconds of CPU that it took."""
+    """Return a decision, and the milliseconds of CPU time that it took."""
     begun = time.process_time()
     chosen = policy.decide(now, jobs, capacity, current)
     return chosen, 1e3 * (time.process_time() - begun)
 
 
 def outcome(jobs: Sequence[Job], spent: Sequence[float]) -> Outcome:
-    """What became of jobs that all ended."""
+    """Return the outcome of jobs that have all ended."""
     return Outcome(
         completion_seconds={job.name: job.completion_seconds for job in jobs},
         makespan_seconds=max(job.completed or 0.0 for job in jobs),

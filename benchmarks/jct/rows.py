@@ -1,4 +1,6 @@
-"""What is reported of Pollux's simulator: faithfulness first, then Brain's service beside peers."""
+"""The rows about Pollux's simulator: first its faithfulness, then Brain's service compared with
+other systems.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +38,9 @@ _PEERS: Mapping[str, Callable[[], Policy]] = {"tiresias": Tiresias, "optimus": O
 
 
 def faithfulness(bench: Bench) -> list[Row]:
-    """Our Tiresias and Optimus beside the published averages of theirs; nobody's of variants."""
+    """Return rows that compare our Tiresias and Optimus with their published averages; there are
+    none for variants.
+    """
     rows = list[Row]()
     if bench.variant:
         return rows
@@ -59,8 +63,9 @@ def faithfulness(bench: Bench) -> list[Row]:
 
 
 def service(bench: Bench) -> list[Row]:
-    """By the service's own turn, once a round: beside Pollux, and beside Tiresias on lists that no
-    constant was chosen on."""
+    """Return rows of Brain's service, which takes a turn once a round: compared with Pollux, and
+    with Tiresias on workloads that were not used to choose constants.
+    """
     rows = list[Row]()
     for level, share in _LOAD_ONE.items():
         rows += _given(bench, level, 1.0, share, p99=1.02, makespan=1.04)
@@ -78,7 +83,7 @@ def service(bench: Bench) -> list[Row]:
 
 
 def peers(bench: Bench) -> list[Row]:
-    """Tiresias and Optimus beside Pollux, as published."""
+    """Return rows that compare Tiresias and Optimus with Pollux, as published."""
     rows, numbers = list[Row](), bench.given(1.0)
     for peer in _PEERS if numbers and not bench.variant else ():
         rows += beside(
@@ -196,7 +201,7 @@ def _turn(
 
 
 def original(bench: Bench, simulator: Path) -> list[Row]:
-    """The same policies in the original simulator and in ours."""
+    """Return rows that compare the same policies in the original simulator and in ours."""
     policies: list[tuple[str, Callable[[], Policy]]] = [("Tiresias", Tiresias)]
     policies += [(f"{_SERVICE}, {level}", lambda level=level: Turn(level)) for level in _LOAD_ONE]  # type: ignore[misc]
     rows = []

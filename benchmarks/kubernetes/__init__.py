@@ -1,1 +1,1 @@
-"""The controller runtime beside kopf, at the emulated API server."""
+"""Measures the controller runtime and an operator on kopf, both with the emulated API server."""

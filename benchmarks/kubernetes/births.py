@@ -1,4 +1,4 @@
-"""Jobs from birth to Running, and what they cost while nothing happens."""
+"""Measures jobs from creation to Running, and their cost while nothing happens."""
 
 import time
 from collections import Counter
@@ -17,7 +17,7 @@ _FIRST = 9999
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """So many jobs of one run of the product."""
+    """A number of jobs in one run of the product."""
 
     #: The cluster's, as rows name it.
     name: str
@@ -33,7 +33,7 @@ class Life:
 
     @property
     def told(self) -> str:
-        """How long all took, or how many run."""
+        """Return a phrase that says how long all jobs took, or how many run."""
         if self.running < self.jobs:
             return f"{self.seconds:.0f} s: no, {self.running} run"
         return f"{self.seconds:.0f} s"
@@ -48,9 +48,10 @@ def live(
     others: int = 0,
     kubeconfig: str = "",
 ) -> Life:
-    """Have jobs born at once, wait until they run, and watch them do nothing.
+    """Create jobs at once, wait until they run, and watch them while nothing happens.
 
-    ``older``: another commit's programs; ``others``: foreign pods that are there before.
+    ``older`` names a commit whose programs run instead; ``others`` is the number of foreign pods
+    that exist before.
     """
     namespace = workload.NAMESPACE if kubeconfig else ""
     with server(kubeconfig, older) as api:
@@ -62,7 +63,7 @@ def live(
 
 
 def begin(api: Server) -> None:
-    """Have a first job run, so that starting is not measured."""
+    """Let a first job run, so that the start of the programs is not measured."""
     api.ask("jobs", first=_FIRST, count=1)
     assert api.until("running", 1, _PATIENCE_SECONDS), f"no job runs: {api.ask('state')}"
     api.ask("reset")
@@ -99,7 +100,9 @@ def _idle(it: Product, seconds: float) -> float:
 
 
 def placed(kubeconfig: str, what: str, pods: int) -> float:
-    """Seconds until so many pods that are none of ours have nodes of another cluster."""
+    """Return the seconds until the other cluster has assigned nodes to the given number of foreign
+    pods.
+    """
     with server(kubeconfig) as api:
         began = time.monotonic()
         api.ask(what, count=pods)

@@ -1,4 +1,6 @@
-"""A slow server, a killed leader, outages: jobs that are born meanwhile run all the same."""
+"""Measures faults (a slow server, a killed leader, outages): jobs that are created meanwhile must
+run all the same.
+"""
 
 import time
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ _PATIENCE_SECONDS = 600.0
 
 
 def slow_server(jobs: int) -> Row:
-    """How many requests a slow server sees at once."""
+    """Return a row with the number of requests that a slow server handles at once."""
     with server() as api, product(api):
         begin(api)
         api.ask("slow", seconds=0.2, times=10**9)
@@ -30,7 +32,7 @@ def slow_server(jobs: int) -> Row:
 
 
 def failover(jobs: int, kubeconfig: str = "") -> Iterator[Row]:
-    """Kill the leader of two operators while jobs keep coming."""
+    """Kill the leader of two operators while jobs are being created."""
     served = workload.NAMESPACE if kubeconfig else ""
     with server(kubeconfig) as api, product(api, None, served, lease_seconds=None) as it:
         begin(api)

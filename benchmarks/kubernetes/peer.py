@@ -1,4 +1,4 @@
-"""An operator on kopf that writes one status for each ScalePlan, and nothing else."""
+"""An operator on kopf that writes one status for each ScalePlan and does nothing else."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from benchmarks.kubernetes import workload
 
 @kopf.on.startup()
 def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
-    """Have it write no events."""
+    """Let the operator write no events."""
     settings.posting.enabled = False
 
 

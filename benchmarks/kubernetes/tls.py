@@ -1,4 +1,4 @@
-"""The emulated API server behind TLS, as every real one is."""
+"""The emulated API server with TLS, as every real API server has it."""
 
 import base64
 import ipaddress
@@ -17,7 +17,7 @@ from tests.kubernetes.apiserver import Server
 
 
 class TlsServer(Server):
-    """A server whose certificate is the only authority of its kubeconfig."""
+    """A server whose certificate is the only certificate authority in its kubeconfig."""
 
     def __init__(self, directory: Path, **more: Any) -> None:
         super().__init__(directory, **more)
@@ -28,11 +28,11 @@ class TlsServer(Server):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Return the server's URL."""
         return f"https://127.0.0.1:{self._port}"
 
     def kubeconfig_for(self, user: str, namespace: str = "default") -> Path:
-        """A kubeconfig that trusts this server."""
+        """Return a kubeconfig that trusts this server."""
         file = super().kubeconfig_for(user, namespace)
         config = yaml.safe_load(file.read_text())
         authority = base64.b64encode(self._certificate.read_bytes()).decode()

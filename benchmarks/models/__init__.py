@@ -1,1 +1,1 @@
-"""The few-shot bake-off of step-time models on the tables of Pollux and Sia."""
+"""Compares step-time models that are fitted to a few points of the tables of Pollux and Sia."""

@@ -48,7 +48,7 @@ Model = Callable[[Floats, Floats, Floats, Floats], tuple[Floats, Floats | None]]
 
 @dataclass(slots=True)
 class Score:
-    """What one model achieved at one number of points, a value per walk."""
+    """The results of one model after one number of points; each field has a value per walk."""
 
     error: list[float] = field(default_factory=list)
     inside: list[float] = field(default_factory=list)
@@ -61,7 +61,7 @@ Scores = Mapping[tuple[str, int], Score]
 
 
 def ours(*, split: bool) -> Model:
-    """Brain's ensemble; with ``split`` it is given compute times."""
+    """Return Brain's ensemble; with ``split`` it also gets the compute times."""
 
     def model(X: Floats, y: Floats, compute: Floats, asked: Floats) -> tuple[Floats, Floats]:
         fitted = StepTime().fit(X, y, None, compute if split else None)
@@ -72,7 +72,7 @@ def ours(*, split: bool) -> Model:
 
 
 def peer(kind: type[Pollux] | type[Optimus], *, split: bool) -> Model:
-    """A peer's fit; it knows no uncertainty."""
+    """Return a peer's fit, which gives no uncertainty."""
 
     def model(X: Floats, y: Floats, compute: Floats, asked: Floats) -> tuple[Floats, None]:
         fitted = kind()
@@ -83,7 +83,7 @@ def peer(kind: type[Pollux] | type[Optimus], *, split: bool) -> Model:
 
 
 def bake_off(found: Sequence[Task], models: Mapping[str, Model], seeds: int) -> Scores:
-    """Score every model at every number of points."""
+    """Score every model after every number of points."""
     scores: dict[tuple[str, int], Score] = defaultdict(Score)
     for number, task in enumerate(found):
         for seed in range(seeds):
@@ -95,7 +95,7 @@ def bake_off(found: Sequence[Task], models: Mapping[str, Model], seeds: int) -> 
 
 
 def judge(score: Score, task: Task, seen: Sequence[int], model: Model) -> None:
-    """Add what ``model`` makes of a table after the rows ``seen``."""
+    """Add the results of ``model`` on a table, after the rows ``seen``."""
     y, compute = np.log(task.step_seconds), np.log(task.compute_seconds)
     rows = list(seen)
     mean, spread = model(task.X[rows], y[rows], compute[rows], task.X)
@@ -111,7 +111,9 @@ def judge(score: Score, task: Task, seen: Sequence[int], model: Model) -> None:
 
 
 def regret(task: Task, believed: Floats) -> float:
-    """Share of goodput lost by the configuration that is believed best, over budgets of GPUs."""
+    """Return the share of goodput that is lost by choosing the configuration believed to be best,
+    over budgets of GPUs.
+    """
     lost = []
     truth, guess = task.goodput(np.log(task.step_seconds)), task.goodput(believed)
     for budget in (2, 4, 8, 16, 32, 64):
@@ -123,7 +125,7 @@ def regret(task: Task, believed: Floats) -> float:
 
 
 def sizing(task: Task, believed: Floats) -> float:
-    """The same of goodput over the square root of GPUs, without a budget."""
+    """Return the regret of goodput per square root of GPUs, without a budget."""
     price = np.sqrt(task.X[:, 1])
     truth = task.goodput(np.log(task.step_seconds)) / price
     guess = task.goodput(believed) / price
@@ -131,7 +133,9 @@ def sizing(task: Task, believed: Floats) -> float:
 
 
 def fit_milliseconds(found: Sequence[Task]) -> float:
-    """CPU of one fit to twelve points with 60 predictions, median over tasks."""
+    """Return the median CPU milliseconds, over tasks, of one fit to twelve points with 60
+    predictions.
+    """
     taken = []
     for task in found:
         rows = trajectory(task, max(POINTS), np.random.default_rng(0))
@@ -145,7 +149,7 @@ def fit_milliseconds(found: Sequence[Task]) -> float:
 
 
 def contenders() -> Mapping[str, Model]:
-    """All models of the bake-off."""
+    """Return all models that are compared."""
     return {
         "Brain": ours(split=True),
         "Brain without compute times": ours(split=False),
@@ -175,14 +179,16 @@ def main() -> None:
 
 
 def predictions(found: Sequence[Task], seeds: int) -> list[Row]:
-    """Rows of how well tables of ``found`` are predicted."""
+    """Return rows about the predictions for the tables of ``found``."""
     scores = bake_off(found, contenders(), seeds)
     table = [*errors(scores), *usual(scores), *coverage(scores), *regrets(scores)]
     return table + trials.rows(found)
 
 
 def errors(scores: Scores) -> list[Row]:
-    """Mean absolute percentage errors, ours and a peer's at equal telemetry."""
+    """Return the mean absolute percentage errors of our model and of a peer's, with equal
+    telemetry.
+    """
     pairs = (
         ("Brain", "Pollux's fit"),
         ("Brain without compute times", "Pollux's fit without compute times"),
@@ -207,7 +213,9 @@ def errors(scores: Scores) -> list[Row]:
 
 
 def usual(scores: Scores) -> list[Row]:
-    """The same of the median walk: means are those of a peer's worst extrapolations, too."""
+    """Return the errors of the median walk, because means also contain a peer's worst
+    extrapolations.
+    """
     table = []
     for points in BARS:
         value, theirs = (
@@ -226,7 +234,7 @@ def usual(scores: Scores) -> list[Row]:
 
 
 def coverage(scores: Scores) -> list[Row]:
-    """How far the share of truths in 90 % bands is from 87 … 95 %."""
+    """Return how far the share of true values in 90 % bands is from 87 … 95 %."""
     table = []
     for points in POINTS:
         inside = 100 * float(np.mean(scores["Brain", points].inside))
@@ -243,7 +251,7 @@ def coverage(scores: Scores) -> list[Row]:
 
 
 def regrets(scores: Scores) -> list[Row]:
-    """What choices by the model lose against the best ones."""
+    """Return rows about the loss of the model's choices compared with the best choices."""
     table = []
     for name, what in (
         ("regret", "within a budget of GPUs"),

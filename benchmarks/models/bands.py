@@ -39,7 +39,7 @@ _MISS = 20.0
 
 
 class Judged(NamedTuple):
-    """One prediction beside its truth."""
+    """One prediction and the true value."""
 
     kind: str
     points: int
@@ -49,7 +49,7 @@ class Judged(NamedTuple):
 
 
 def main() -> None:
-    """Measure, print, and fail where a bar is not met."""
+    """Measure and print the rows; exit with 1 if a bar is not met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--each", type=int, default=EACH, help="truths of each kind and seed")
     parser.add_argument("--seeds", type=int, nargs="*", help="instead of the three; unpublished")
@@ -63,12 +63,12 @@ def main() -> None:
 
 
 def newest() -> int:
-    """The first eight digits of the last commit that touched the models, as a number."""
+    """Return the first eight digits of the last commit that changed the models, as a number."""
     return int(git("log", "-1", "--format=%H", "--", "brain/models").decode()[:8], 16)
 
 
 def judged(asked: Mapping[int, Sequence[Problem]], of: Path) -> list[Judged]:
-    """Every prediction of a checkout's model."""
+    """Return every prediction of a checkout's model."""
     return [
         one
         for seed, found in asked.items()
@@ -78,7 +78,7 @@ def judged(asked: Mapping[int, Sequence[Problem]], of: Path) -> list[Judged]:
 
 
 def believed(found: Sequence[Problem], of: Path) -> list[Mapping[str, Any]]:
-    """Ask a checkout's model in a process of its own."""
+    """Let a checkout's model predict in a process of its own."""
     known = [{k: v for k, v in asdict(one).items() if k != "truths"} for one in found]
     program = [sys.executable, "-P", str(Path(__file__).with_name("believe.py"))]
     environment = {**os.environ, "PYTHONPATH": str(of)}
@@ -94,7 +94,7 @@ def believed(found: Sequence[Problem], of: Path) -> list[Mapping[str, Any]]:
 
 
 def held(problem: Problem, bands: Mapping[str, Any], seed: int) -> Iterator[Judged]:
-    """Each prediction of one problem beside its truth; a refusal promised nothing."""
+    """Return each prediction for one problem with the true value; a refusal is no prediction."""
     for points, truths in problem.truths.items():
         for truth, band in zip(truths, bands[str(points)], strict=True):
             if band is not None:
@@ -105,7 +105,9 @@ def held(problem: Problem, bands: Mapping[str, Any], seed: int) -> Iterator[Judg
 
 
 def rows(ours: Sequence[Judged], theirs: Sequence[Judged]) -> list[Row]:
-    """Shares by kind and points over all seeds; shares and scores of all by seed."""
+    """Return the shares by kind and number of points over all seeds, and the shares and scores by
+    seed.
+    """
     table = []
     for kind in KINDS:
         for points in POINTS:

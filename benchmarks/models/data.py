@@ -40,19 +40,21 @@ class Task:
     noise_scale: float
 
     def goodput(self, log_seconds: Floats) -> Floats:
-        """Useful examples per second of every row at these step times (Pollux, section 3)."""
+        """Return the useful examples per second of every row at these step times (Pollux, section
+        3).
+        """
         batch = self.X[:, 1] * self.X[:, 2]
         gain = (self.noise_scale + self.first_batch) / (self.noise_scale + batch)
         return batch * np.minimum(gain, 1.0) / np.exp(log_seconds)
 
     @property
     def name(self) -> str:
-        """As people say it."""
+        """Return the task's name as it is printed."""
         return f"{self.application} on {self.accelerator}"
 
 
 def tasks(sia: Path | None) -> list[Task]:
-    """All tasks of Pollux, and where they are given those of Sia, sorted by name."""
+    """Return all tasks of Pollux and, if Sia's tables are given, Sia's, sorted by name."""
     found = [_task(folder, POLLUX_KIND, "") for folder in (SHIPPED / "pollux/traces").iterdir()]
     for folder in (sia / "traces").iterdir() if sia else ():
         kinds = {file.stem.partition("-")[2] for file in folder.glob("placements-*.csv")}

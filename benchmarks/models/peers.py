@@ -1,9 +1,10 @@
-"""The fits of Pollux and Optimus, as published, from their description.
+"""The published fits of Pollux and Optimus, re-implemented from their descriptions.
 
-``Pollux``: Qiao et al., OSDI 2021, and the artifact's ``fit_perf_params``: seven parameters, root
-mean squared logarithmic error, its two regularisers, its bounds, start and rules for what was not
-seen, L-BFGS-B; the gradient is analytic here instead of automatic. ``Optimus``: Peng et al.,
-EuroSys 2018: step time as a non-negative combination of what batch and replicas cost.
+``Pollux`` (Qiao et al., OSDI 2021, and the artifact's ``fit_perf_params``) has seven parameters,
+the root mean squared logarithmic error, two regularisers, bounds, a start, and rules for effects
+that were not observed. It uses L-BFGS-B; the gradient is analytic here instead of automatic.
+``Optimus`` (Peng et al., EuroSys 2018) models step time as a non-negative combination of costs of
+batch size and replicas.
 """
 
 import numpy as np
@@ -23,7 +24,7 @@ class Pollux:
         self.tolerance = tolerance
 
     def fit(self, X: Floats, step_seconds: Floats, compute_seconds: Floats | None = None) -> None:
-        """Fit; without ``compute_seconds`` the compute term of the error is left out."""
+        """Fit the parameters; without ``compute_seconds`` the error has no compute term."""
         nodes, replicas, batch = X[:, 0], X[:, 1], X[:, 2]
         start = np.array([1e-1, 1e-2] * 3 + [1.0 + 1e-3])
         lower = np.array([1e-8] * 6 + [1.0])
@@ -51,7 +52,7 @@ class Pollux:
             self.parameters[3] = max(self.parameters[3], self.parameters[5] * 1.1)
 
     def predict(self, X: Floats) -> Floats:
-        """Step seconds."""
+        """Return the seconds per step."""
         return np.exp(self._log_times(self.parameters, X)[0])
 
     def _objective(
@@ -99,13 +100,13 @@ class Optimus:
     """T = c . (1, m, 1 / N, log N, N - 1 over nodes) with c >= 0, weighted by 1 / T."""
 
     def fit(self, X: Floats, step_seconds: Floats, compute_seconds: Floats | None = None) -> None:
-        """Fit relative errors by non-negative least squares."""
+        """Minimise the relative errors by non-negative least squares."""
         del compute_seconds
         columns = self._columns(X) / step_seconds[:, None]
         self.parameters, _ = nnls(columns, np.ones(len(columns)))
 
     def predict(self, X: Floats) -> Floats:
-        """Step seconds."""
+        """Return the seconds per step."""
         return np.maximum(self._columns(X) @ self.parameters, 1e-9)
 
     @staticmethod

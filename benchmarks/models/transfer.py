@@ -1,6 +1,8 @@
-"""A job that was measured on one kind of accelerator, and tried once on another.
+"""Measures predictions for a job that was measured on one kind of accelerator, and tried once on
+another.
 
-Brain borrows the curve by the ratio; so does Sia (SOSP 2023) between its fits of Pollux's form.
+Brain scales the curve of the first kind by the measured ratio; Sia (SOSP 2023) does the same with
+its fits of Pollux's form.
 """
 
 from collections.abc import Sequence
@@ -23,7 +25,7 @@ _Z90 = 1.6449
 
 @dataclass(slots=True)
 class Outcome:
-    """Errors on the new kind, a value per walk, and how much the bands held."""
+    """Errors on the new kind, a value per walk, and the share of values inside the bands."""
 
     brain: list[float] = field(default_factory=list)
     sia: list[float] = field(default_factory=list)
@@ -31,7 +33,9 @@ class Outcome:
 
 
 def rows(found: Sequence[Task], points: Sequence[int] = (1, 3), seeds: int = 2) -> list[Row]:
-    """The table's rows: error on every other kind after so many points at the smallest size."""
+    """Return rows with the error on every other kind, after several numbers of points at the
+    smallest size.
+    """
     table = []
     for number in points:
         outcome = Outcome()

@@ -1,4 +1,6 @@
-"""Three chosen looks against those that happen by chance, and looks that stragglers spoiled."""
+"""Compares three chosen points with points in the order of a walk, and measures the effect of
+points that stragglers distorted.
+"""
 
 from collections.abc import Sequence
 
@@ -15,7 +17,7 @@ NOISE, SPOILED, SLOWER = 0.05, 0.1, 1.5
 
 
 def rows(found: Sequence[Task], seeds: int = 6) -> list[Row]:
-    """The table's rows."""
+    """Return the rows of the table."""
     return [_designed(found, seeds), *_spoiled(found, seeds)]
 
 
@@ -39,7 +41,9 @@ def _designed(found: Sequence[Task], seeds: int) -> Row:
 
 
 def design(task: Task) -> list[int]:
-    """Rows of one replica, of a full node at a larger local batch and of two at a smaller one."""
+    """Return rows of one replica, of a full node at a larger local batch size, and of two nodes at
+    a smaller one.
+    """
     nodes, replicas, batch, _ = task.X.T
     batches = sorted(set(batch))
     middle = len(batches) // 2

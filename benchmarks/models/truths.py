@@ -27,7 +27,7 @@ _REPEAT, _SPOILED = 0.03, 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What decides the step time of one job; durations are shares of ``alone``."""
+    """The values that determine the step time of one job; durations are shares of ``alone``."""
 
     #: Seconds of a step of one replica with the first local ``batch``.
     alone: float
@@ -67,11 +67,11 @@ class Truth:
     stragglers: float = 0.0
 
     def local(self, replicas: int) -> float:
-        """Examples that a replica takes a step."""
+        """Return the examples of a step that one replica processes."""
         return self.batch / replicas if self.keeps_global else self.batch
 
     def compute(self, replicas: int) -> float:
-        """Seconds that a replica computes."""
+        """Return the seconds for which a replica computes."""
         batch = self.local(replicas)
         level = self.fixed + (1 - self.fixed) * batch / self.batch
         slower = self.slower if batch > self.cliff else 1.0
@@ -79,7 +79,9 @@ class Truth:
         return float(self.alone * level * slower * slowest)
 
     def rest(self, replicas: int, crowd: float) -> float:
-        """Seconds of a step that never waits for data; ``crowd`` is what neighbours add."""
+        """Return the seconds of a step that never waits for data; ``crowd`` is the delay that
+        neighbours cause.
+        """
         if replicas == 1:
             return self.compute(1)
         nodes = -(-replicas // self.per_node)
@@ -96,14 +98,16 @@ class Truth:
         return float((pair**self.overlap).sum() ** (1 / self.overlap) + self.alone * activations)
 
     def loading(self, replicas: int) -> float:
-        """Seconds until what feeds the job has a batch for every replica."""
+        """Return the seconds until the data source has a batch for every replica."""
         nodes = -(-replicas // self.per_node)
         sharers = {"replica": 1.0, "node": replicas / nodes, "storage": float(replicas)}
         share = self.local(replicas) / self.batch
         return self.alone * self.load * share * sharers[self.shared_by]
 
     def step(self, replicas: int, chance: np.random.Generator) -> tuple[float, float]:
-        """Seconds of a step in a world of its own, and those of them that wait for data."""
+        """Return the seconds of a step in a world of its own, and those of them for which it waits
+        for data.
+        """
         crowd = float(np.exp(abs(chance.normal(0, self.neighbours)))) if self.neighbours else 1.0
         rest, loading = self.rest(replicas, crowd), self.loading(replicas)
         pair = np.array([rest, loading])
@@ -116,7 +120,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """The points of a walk, and what is asked after so many of them."""
+    """The points of a walk, and the sizes that are asked for after each number of points."""
 
     kind: str
     #: Fields of ``Point``, oldest first; ``data_wait_seconds`` beside them.
@@ -129,7 +133,7 @@ class Problem:
 
 
 def problems(seed: int, each: int) -> list[Problem]:
-    """``each`` problems of every kind."""
+    """Return ``each`` problems of every kind."""
     return [
         problem(kind, np.random.default_rng([seed, zlib.crc32(kind.encode()), number]))
         for kind in KINDS
@@ -138,7 +142,7 @@ def problems(seed: int, each: int) -> list[Problem]:
 
 
 def problem(kind: str, chance: np.random.Generator) -> Problem:
-    """Draw a truth of a kind, walk through it, and ask."""
+    """Draw a truth of a kind, walk through its sizes, and return the problem."""
     truth = KINDS[kind](plain_ring(chance), chance)
     told = bool(chance.random() < 0.5)
     sizes = walk(chance)
@@ -154,7 +158,9 @@ def problem(kind: str, chance: np.random.Generator) -> Problem:
 
 
 def walk(chance: np.random.Generator) -> list[int]:
-    """Different sizes in the order of a job that mostly grows, each within reach when it comes."""
+    """Return different sizes in the order in which a job that mostly grows has them, each within
+    reach at its turn.
+    """
     found = [int(chance.choice([1, 2, 4], p=[0.6, 0.25, 0.15]))]
     while len(found) < max(POINTS):
         most, last = min(2 * max(found), _LARGEST), found[-1]
@@ -206,7 +212,7 @@ def _between(chance: np.random.Generator, low: float, high: float) -> float:
 
 
 def plain_ring(chance: np.random.Generator) -> Truth:
-    """A ring: what all kinds are but for one thing."""
+    """Return a plain ring, from which every other kind differs in one property."""
     far = _between(chance, 0.03, 0.6)
     return Truth(
         alone=_between(chance, 0.03, 3.0),

@@ -1,1 +1,1 @@
-"""Does training learn as much when its world and its batch change?"""
+"""Measures if training learns as much when its world and its batch size change."""

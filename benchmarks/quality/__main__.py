@@ -1,17 +1,19 @@
-"""``make bench-quality``: loss at equal epochs, with and without changes of world and batch.
+"""``make bench-quality``: compares the loss after equal epochs, with and without changes of world
+and batch size.
 
     make bench-quality
     make bench-quality ONLY='digits by CNN'
 
-Three trainings with data that are at hand: scikit-learn's digits by a perceptron and by a
-convolutional network, and the licence of this project by a small language model of characters. Each
-runs five times under ``brain-run`` as one process with one batch, and five times, from the same
-seeds, while a second agent comes and goes and the batch is another each time: five changes of
-both, evenly spread. Processes restart from their checkpoint; the script asks ``launcher.batch``.
+Three trainings use data that need no download: scikit-learn's digits with a perceptron and with a
+convolutional network, and the licence of this project with a small language model of characters.
+Each runs five times under ``brain-run`` as one process with one batch size. Each also runs five
+times with the same seeds while a second agent joins and leaves and the batch size changes: five
+changes of both, evenly spread. Processes restart from their checkpoint; the script asks
+``launcher.batch`` for its batch size.
 
-The bar is one standard deviation of the undisturbed runs: a difference that another seed makes,
-too. Nobody decides here: the benchmark writes the batch file as an agent does, with AdaScale's gain
-of a noise scale of four first batches.
+The bar is one standard deviation of the undisturbed runs, a difference that another seed may make
+as well. No optimizer is involved: the benchmark writes the batch file as an agent does, with
+AdaScale's gain for a noise scale of four first batch sizes.
 """
 
 import argparse
@@ -49,7 +51,7 @@ _PATIENCE_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a run came to."""
+    """The result of one run."""
 
     loss: float
     accuracy: float
@@ -59,7 +61,7 @@ class Result:
 
 
 def main() -> None:
-    """Measure, print, and fail where a bar is not met."""
+    """Measure and print the rows; exit with 1 if a bar is not met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--only", choices=list(EPOCHS), help="one task")
     given = parser.parse_args()
@@ -73,7 +75,9 @@ def main() -> None:
 
 
 def data(task: str) -> Mapping[str, Any]:
-    """Examples and labels, and those that are held out: each fifth digit, the text's last tenth."""
+    """Return examples and labels, and the held-out ones: every fifth digit, or the last tenth of
+    the text.
+    """
     if task == "language model":
         text = LICENCE.read_text()
         letters = {letter: number for number, letter in enumerate(sorted(set(text)))}
@@ -90,13 +94,13 @@ def data(task: str) -> Mapping[str, Any]:
 
 
 def runs(place: Path, task: str) -> tuple[str, Sequence[Result], Sequence[Result]]:
-    """All runs of a task: undisturbed, and changed."""
+    """Run a task several times undisturbed, and several times with changes; return all results."""
     fixed = [run(place, task, seed, ()) for seed in SEEDS]
     return task, fixed, [run(place, task, seed, CHANGES) for seed in SEEDS]
 
 
 def run(place: Path, task: str, seed: int, changes: Sequence[tuple[int, int]]) -> Result:
-    """One run under ``brain-run``, through every change."""
+    """Run a task once under ``brain-run``, through every change."""
     name = f"{task}-{seed}-{len(changes)}".replace(" ", "-")
     batch = place / f"{name}.json"
     known = launchers.known(place / f"home-{name}")["brain-run"]
@@ -129,7 +133,7 @@ def run(place: Path, task: str, seed: int, changes: Sequence[tuple[int, int]]) -
 
 
 def change(job: Job, size: int) -> None:
-    """A second agent comes, or leaves."""
+    """Let a second agent join or leave."""
     if size > 1:
         job.start()
     else:
@@ -147,12 +151,12 @@ def at(job: Job, gate: int, size: int) -> None:
 
 
 def read(file: Path) -> Any:
-    """What the script wrote there; None before that."""
+    """Return the content of the script's file; None before the script has written it."""
     return json.loads(file.read_text()) if file.exists() else None
 
 
 def wish(examples: int) -> BatchWish:
-    """A batch of so many examples, with the learning rate that it takes."""
+    """Return a batch size for the script, with the learning rate that belongs to it."""
     return BatchWish(
         global_size=examples,
         local_most=FIRST_BATCH,
@@ -161,7 +165,8 @@ def wish(examples: int) -> BatchWish:
 
 
 def row(task: str, fixed: Sequence[Result], changed: Sequence[Result]) -> Row:
-    """How far the changed runs' mean loss is above or below the others', in their deviations.
+    """Return how far the changed runs' mean loss is above or below that of the undisturbed runs, in
+    standard deviations of the undisturbed runs.
 
     >>> one = Result(loss=1.0, accuracy=0.9, steps=10, seen=((1, 32),))
     >>> other = replace(one, loss=1.2)

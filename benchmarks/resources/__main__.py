@@ -20,7 +20,7 @@ _FIXED = (1, 2)
 
 
 def main(arguments: list[str]) -> None:
-    """Judge all, or row (e) alone."""
+    """Evaluate all rows, or row (e) alone."""
     command = "make bench-resources ONLY=e"
     publish("resources-real", "Real jobs that lack something", needs.rows(), command=command)
     if arguments == ["e"]:

@@ -1,9 +1,10 @@
-"""How soon does the second run of a script reserve what is right?
+"""Measures how soon the second run of a script reserves the right amounts.
 
-The first run of each made-up script names no amounts and is read for half an hour. The second one
-comes through the submit route, needs somewhat more or less, and lives by turns of the service.
-Right is the use that 98 % of its readings are within, and the most memory of any, with the margins
-of advice; the time is that from which on both reservations stay within 20 % of it.
+The first run of each made-up script declares no amounts, and is measured for half an hour. The
+second run is submitted through the submit route, needs somewhat more or less, and is governed by
+turns of the service. The right amounts are the CPU use that 98 % of the run's readings do not
+exceed, and the largest memory use, each with the margin that advice adds. The result is the time
+after which both reservations stay within 20 % of the right amounts.
 """
 
 import tempfile
@@ -34,14 +35,14 @@ _SETTINGS = Settings(policy_mode="auto")
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What each replica of a script uses."""
+    """The resource use of each replica of a script."""
 
     millis: float
     memory_bytes: float
 
     @property
     def right(self) -> Resources:
-        """What each replica should reserve."""
+        """Return the amounts that each replica should reserve."""
         peak = self.memory_bytes * (1 + _NOISE)
         return Resources(
             cpu_millis=round(cpu.MARGIN * self.millis * (1 + 2 * _NOISE)),
@@ -50,7 +51,7 @@ class Script:
 
 
 def seconds_to_right(first: Script, second: Script, random: np.random.Generator) -> float:
-    """Run a script twice; return the seconds of the second run until it reserves what is right."""
+    """Run a script twice; return the seconds until its second run reserves the right amounts."""
     given = {"replicas": Bounds(min=1, max=1), "resources": UNSAID, "script_hash": "a1"}
     here = Laptop(scaling_by(0.9), settings=_SETTINGS, cpus=16, **given).start()
     for _ in _lives(here, first, random):
@@ -100,7 +101,7 @@ def _lives(here: Laptop, script: Script, random: np.random.Generator) -> Iterato
 
 
 def rows(seed: int) -> list[Row]:
-    """The row of one seed."""
+    """Return the row of one seed."""
     random = np.random.default_rng([seed, 3])
     found = []
     for _ in range(_COUNT):

@@ -1,11 +1,12 @@
-"""Made-up jobs like those that train recommendations, from a seed: what they need, and what their
-owners reserve.
+"""Made-up jobs, drawn from a seed, that resemble the training of recommendation models: their
+needs, and their owners' reservations.
 
-Keys follow Zipf's law, so that a few groups of rows make the server that holds them hot. Embeddings
-grow with the distinct keys among the examples (Heaps' law); some jobs get a feature later. Workers
-are on nodes of different speed. Rates follow from queues: a worker's step is its own time and its
-turn at each server (approximate mean value analysis; Schweitzer, 1979), or the time that its
-processors take, whichever is longer. The product predicts them by another formula.
+Keys follow Zipf's law, so a few groups of rows make their server hot. Embeddings grow with the
+number of distinct keys in the examples (Heaps' law); some jobs later get an additional feature.
+Workers run on nodes of different speed. Rates follow from queues: the step of a worker is the
+larger of two times: its own time plus its waits at each server (approximate mean value analysis;
+Schweitzer, 1979), or the time that its processors need. The product predicts rates with another
+formula.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ _SHARP = 16.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """What each replica of a role has."""
+    """The amounts of each replica of a role."""
 
     cpus: float
     memory_bytes: float
@@ -34,7 +35,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What a job has: replicas and the amounts of each, by role."""
+    """The size of a job: replicas and the amounts of each, by role."""
 
     workers: int
     servers: int
@@ -44,7 +45,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How a job goes at one size."""
+    """The speed and resource use of a job at one size."""
 
     steps_per_second: float
     worker_cpus: Floats
@@ -55,7 +56,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job, as it is; no policy sees this."""
+    """The true properties of a job, which no policy sees."""
 
     #: What its owner reserves.
     declared: Size
@@ -81,11 +82,11 @@ class Job:
     restart_seconds: float
 
     def shares(self, servers: int) -> Floats:
-        """Share of the requests that each of ``servers`` has."""
+        """Return the share of the requests that each of ``servers`` gets."""
         return np.bincount(self.places % servers, self.weights, minlength=servers)
 
     def pace(self, size: Size) -> Pace:
-        """The steps per second of all workers together, and what they use."""
+        """Return the steps per second of all workers together, and their resource use."""
         speeds = self.speeds[: size.workers]
         demand = self.server_seconds * self.shares(size.servers)
         service = demand / size.server.cpus
@@ -107,7 +108,9 @@ class Job:
         )
 
     def memory(self, steps: float, servers: int) -> Floats:
-        """Bytes of each server after ``steps``; rows are spread evenly but for chance."""
+        """Return the bytes of each server after ``steps``; rows are spread evenly, apart from
+        chance.
+        """
         done = steps / self.steps
         rows = done**self.exponent * (1 - self.feature_share)
         if done > self.feature_from:
@@ -118,7 +121,7 @@ class Job:
 
 
 def jobs(seed: int, count: int) -> Sequence[Job]:
-    """``count`` jobs."""
+    """Return ``count`` jobs."""
     return [_job(np.random.default_rng([seed, each])) for each in range(count)]
 
 

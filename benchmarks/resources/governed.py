@@ -1,7 +1,7 @@
-"""The service governs a made-up job with parameter servers: ``cycle.turn`` on stores in memory.
+"""Lets the service govern a made-up job with parameter servers: ``cycle.turn`` on in-memory stores.
 
-What a scaler, a coordinator, the chief's probe and a collector would report goes into the stores by
-the functions that the routes call; what the service wishes is what the job has next.
+The reports that a scaler, a coordinator, the chief's probe and a collector would send are stored by
+the functions that the routes call. The job's next size is the service's desired world.
 """
 
 from dataclasses import replace
@@ -48,7 +48,7 @@ _JOB = JobId("00000000-0000-7000-8000-000000000001")
 
 
 class Governed:
-    """One job, and a service that looks after it alone."""
+    """One job, and a service that governs only this job."""
 
     def __init__(self, steps: float) -> None:
         self._settings, self._stores = Settings(stale_seconds=120.0), MemoryStores()

@@ -1,8 +1,9 @@
-"""Made-up traces of a replica's memory, with a leak and without one, from a seed.
+"""Made-up traces of a replica's memory, with and without a leak, drawn from a seed.
 
-Each has a start that levels off, a sawtooth (garbage is collected), noise that persists from minute
-to minute, and peaks (evaluations, checkpoints). A leak is even, in steps or a little faster and
-faster; it begins with the job or later. One without a leak may hold a cache that fills for hours.
+Each trace has a start that levels off, a sawtooth from garbage collection, noise that persists for
+minutes, and peaks (evaluations, checkpoints). A leak grows evenly, in steps, or with slowly
+increasing speed; it begins with the job or later. A trace without a leak may contain a cache that
+fills for hours.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ MINUTES = 24 * 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """Memory of a replica over time."""
+    """The memory of a replica over time."""
 
     #: Highest use of each minute in bytes. One that leaks ends when it is above the limit.
     minutes: Floats
@@ -27,7 +28,7 @@ class Trace:
 
 
 def traces(seed: int, count: int, *, leaks: bool) -> list[Trace]:
-    """``count`` traces."""
+    """Return ``count`` traces."""
     random = np.random.default_rng([seed, leaks])
     return [_trace(random, leaks) for _ in range(count)]
 

@@ -1,6 +1,7 @@
-"""(e) Real jobs on this machine that lack something: Brain finds what, and a plan mends it.
+"""(e) Runs real jobs on this machine that lack a resource: Brain must find which, and a plan must
+add it.
 
-``tests/end_to_end/needs.py`` has the jobs.
+``tests/end_to_end/needs.py`` contains the jobs.
 """
 
 import tempfile
@@ -29,7 +30,9 @@ _MIB, _KEEPS_MIB, _SAVES = 960, 0.12, 20.0
 
 
 def rows() -> list[Row]:
-    """Throughput after each plan beside that before; of a leak, the time that was left."""
+    """Return rows that compare the throughput after each plan with that before it; for a leak, the
+    time that was left.
+    """
     with tempfile.TemporaryDirectory(prefix="brain-", ignore_cleanup_errors=True) as home:
         return _rows(Path(home))
 

@@ -1,4 +1,4 @@
-"""A made-up job, played with a policy that decides what it has."""
+"""Simulates a made-up job under a policy that decides the job's size and amounts."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,7 +17,7 @@ _NOISE = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What was seen of a job that steps, in the last ``TICK`` seconds."""
+    """The measurements of a stepping job in the last ``TICK`` seconds."""
 
     at: float
     #: Steps of the job so far, and those that its owner declared.
@@ -33,22 +33,24 @@ class Reading:
 
 
 class Policy(Protocol):
-    """Decides what a job has."""
+    """Decides the size and amounts of a job."""
 
     def begin(self, declared: Size) -> Size:
-        """What it has at first."""
+        """Return the job's first size and amounts."""
         ...
 
     def see(self, reading: Reading) -> Size:
-        """What it shall have from now on."""
+        """Return the job's size and amounts from now on, given a reading."""
         ...
 
     def killed(self, at: float, server: int) -> tuple[Size, float]:
-        """A server ran out of memory: what the job has next, and seconds until it is started."""
+        """Called when a server ran out of memory: return the job's next size, and the seconds until
+        it starts.
+        """
         ...
 
     def started(self, at: float) -> None:
-        """The job, which had stopped, steps again."""
+        """Called when a job that had stopped makes steps again."""
         ...
 
     def stops(self, had: Size, has: Size) -> bool:
@@ -58,7 +60,7 @@ class Policy(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """How a job went."""
+    """The course of a job."""
 
     seconds: float = 0.0
     kills: int = 0
@@ -71,7 +73,7 @@ class Outcome:
 
 
 def play(job: Job, policy: Policy, seed: int) -> Outcome:
-    """Play a job to its end."""
+    """Simulate a job to its end."""
     random, found = np.random.default_rng([seed, 7]), Outcome()
     size, steps, saved, saved_at, stopped = policy.begin(job.declared), 0.0, 0.0, 0.0, 0.0
     while steps < job.steps and found.seconds < _LIMIT:

@@ -1,7 +1,9 @@
-"""How soon are made-up jobs with parameter servers trained, with what, and how often killed?
+"""Measures how soon made-up jobs with parameter servers finish, with which resources, and how often
+a server is killed.
 
-Every policy gets the same jobs (``dlrm``), played in the same way: what their owners reserved, the
-rules of DLRover, and the service by its code path. All may have as many replicas.
+Every policy gets the same jobs (``dlrm``) in the same simulation. The policies are the owners'
+reservations, the rules of DLRover, and the service through its own code path. All may use the same
+number of replicas.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +20,7 @@ _COUNT = 8
 
 
 def outcomes(seed: int, count: int = _COUNT) -> dict[str, list[Outcome]]:
-    """How the jobs of a seed went, by policy."""
+    """Return the outcomes of the jobs of a seed, by policy."""
     some, history = jobs(seed, count), History()
 
     def played(job: Job, at: int) -> dict[str, Outcome]:
@@ -30,7 +32,7 @@ def outcomes(seed: int, count: int = _COUNT) -> dict[str, list[Outcome]]:
 
 
 def rows(seed: int) -> list[Row]:
-    """The rows of one seed."""
+    """Return the rows of one seed."""
     found = outcomes(seed)
     static, rules, ours = found["static"], found["rules"], found["service"]
     note = f"{_COUNT} simulated jobs, decided by the service, seed {seed}"

@@ -1,12 +1,14 @@
-"""How often would a processor request have been too small, and how much of it unused?
+"""Measures how often a CPU request would have been too small, and how much of it would have been
+unused.
 
-Eleven real series of processor use (AWS CloudWatch by way of the Numenta Anomaly Benchmark, five
-minutes apart, two weeks or more; one per cent counts as 100 mCPU). Each rule sees what was before
-an instant and sets the request that the use at that instant is held against; the first day only
-fills the histogram. Ours is the service's: a reading of the machine goes into its store of
-telemetry, a turn's ``estimates.remember`` folds and stores it, ``estimates.advised`` answers, and
-the answer becomes the job's reservation. Beside it stand the mean of a day, and the defaults of
-Kubernetes' vertical autoscaler (90th percentile, half-life of a day, 15 % margin), in the same run.
+The data are eleven real series of processor use (AWS CloudWatch, from the Numenta Anomaly
+Benchmark): five minutes between readings, two weeks or more; one per cent counts as 100 mCPU. At
+each instant a rule sets the request from earlier readings, and the use at this instant is compared
+with the request; the first day only fills the histogram. Our rule is the service: a reading is
+stored as telemetry, ``estimates.remember`` folds it in a turn, ``estimates.advised`` answers, and
+the answer becomes the job's reservation. It is compared, in the same run, with the mean of a day
+and with the defaults of Kubernetes' vertical autoscaler (90th percentile, half-life of a day, 15 %
+margin).
 """
 
 import csv
@@ -36,7 +38,7 @@ class Rule(Protocol):
     """A rule that sets a request."""
 
     def see(self, at_seconds: float, millis: float) -> None:
-        """Take a reading."""
+        """Process a reading."""
         ...
 
     def request(self) -> float:
@@ -46,7 +48,7 @@ class Rule(Protocol):
 
 @dataclass(slots=True)
 class MeanOfADay:
-    """The mean of the last day with a margin."""
+    """The mean of the last day plus a margin."""
 
     _day: list[tuple[float, float]] = field(default_factory=list)
 
@@ -60,7 +62,7 @@ class MeanOfADay:
 
 @dataclass(slots=True)
 class Autoscaler:
-    """The defaults of Kubernetes' vertical autoscaler, whose histogram is as ours."""
+    """The defaults of Kubernetes' vertical autoscaler, with our implementation of its histogram."""
 
     _usage: CpuUsage = CpuUsage()
 
@@ -73,7 +75,7 @@ class Autoscaler:
 
 @dataclass(slots=True)
 class Ours:
-    """The service's advice, which becomes the reservation."""
+    """The service's advice, which becomes the job's reservation."""
 
     independent: bool
     _service: Service = field(init=False)
@@ -96,7 +98,7 @@ PEER = "VPA's default (p90 + 15 %)"
 
 
 def rules() -> dict[str, Rule]:
-    """Every rule, new."""
+    """Return new instances of all rules."""
     return {
         "mean of a day + 15 %": MeanOfADay(),
         PEER: Autoscaler(),
@@ -107,7 +109,7 @@ def rules() -> dict[str, Rule]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a rule did on one series."""
+    """The results of a rule on one series."""
 
     #: Shares of the time: use above the request, and mean unused part of the request.
     over: float
@@ -116,7 +118,7 @@ class Outcome:
 
 
 def series(data: Path) -> Iterator[tuple[str, list[tuple[float, float]]]]:
-    """Name, and (seconds, mCPU) of each series of processor use."""
+    """Yield the name and the (seconds, mCPU) readings of each series of processor use."""
     files = [*data.glob("nab/ec2_cpu_*.csv"), *data.glob("nab/rds_cpu_*.csv")]
     for file in sorted([*files, data / "nab/grok_asg_anomaly.csv"]):
         with file.open() as lines:
@@ -133,7 +135,7 @@ def series(data: Path) -> Iterator[tuple[str, list[tuple[float, float]]]]:
 
 
 def judge(rule: Rule, readings: list[tuple[float, float]]) -> Outcome:
-    """Walk through a series with one rule."""
+    """Apply one rule to a series."""
     present: float | None = None
     over, slack, changes, judged = 0, 0.0, 0, 0
     begun = readings[0][0]
@@ -151,7 +153,7 @@ def judge(rule: Rule, readings: list[tuple[float, float]]) -> Outcome:
 
 
 def rows() -> list[Row]:
-    """Ours beside the peer, then every rule."""
+    """Return rows that compare our rule with the peer, then a row for every rule."""
     found: dict[str, list[Outcome]] = {name: [] for name in rules()}
     for _, readings in series(SHIPPED):
         for name, rule in rules().items():

@@ -1,9 +1,10 @@
-"""Policies to compare with: what the owner reserved, and the rules of DLRover's Brain.
+"""Policies to compare with: the owner's reservation, and the rules of DLRover's Brain.
 
-The rules are written from their description, with the constants of DLRover's code, not from it.
-They get what its shipped master never sends (readings of replicas), and steps of their own. Left
-out, because neither changes how long these jobs take: the rule that takes processors from idle
-servers, and the rule for workers out of memory, which these jobs never are.
+The rules are re-implemented from their description, with the constants of DLRover's code. They get
+readings of replicas, which DLRover's published master never sends, and their own step counts. Two
+rules are left out because neither changes how long these jobs take: the rule that takes processors
+from idle servers, and the rule for workers that run out of memory, which never happens in these
+jobs.
 """
 
 import math
@@ -21,7 +22,7 @@ _OWNER_SECONDS = 900.0
 
 @dataclass(slots=True)
 class Static:
-    """What the owner reserved; twice the memory of servers once one ran out of it."""
+    """The owner's reservation; once a server ran out of memory, servers get twice the memory."""
 
     _size: Size = field(init=False)
 
@@ -56,7 +57,7 @@ _MARGIN = 1.2
 
 @dataclass(slots=True)
 class History:
-    """What the rules know of jobs that ran: processors and memory of servers, and of workers."""
+    """The record of earlier jobs for the rules: CPU and memory of servers and of workers."""
 
     server_cpus: list[float] = field(default_factory=list)
     total_cpus: list[float] = field(default_factory=list)
@@ -68,7 +69,9 @@ class History:
 
 @dataclass(slots=True)
 class Rules:
-    """DLRover's rules for one job: create, early adjustment of workers and servers, running."""
+    """DLRover's rules for one job: at its creation, early adjustments of workers and servers, and
+    while it runs.
+    """
 
     _history: History
     _size: Size = field(init=False)
@@ -134,7 +137,7 @@ class Rules:
         pass
 
     def stops(self, had: Size, has: Size) -> bool:
-        """Workers come and go while others run; servers are moved."""
+        """Return True only if servers change: workers join and leave while other workers run."""
         return (had.servers, had.server) != (has.servers, has.server)
 
     def _plan(self) -> Size:
@@ -211,7 +214,7 @@ class Rules:
 
 
 def with_server(size: Size, **amounts: float) -> Size:
-    """A size with other amounts of each server."""
+    """Return a size with other amounts of each server."""
     return replace(size, server=replace(size.server, **amounts))
 
 

@@ -1,7 +1,8 @@
-"""A real job of TensorFlow 2 with parameter servers gets another server, by Brain on this machine.
+"""Runs a real TensorFlow 2 job with parameter servers on this machine; Brain gives it another
+server.
 
-``tensorflow-cpu`` is in an environment of its own: that of ``BRAIN_TEST_TENSORFLOW_PYTHON``, else
-one that is made in the user's cache at the first run.
+``tensorflow-cpu`` is used from the environment of ``BRAIN_TEST_TENSORFLOW_PYTHON``; if that is
+unset, from an environment that the first run creates in the user's cache.
 """
 
 import os
@@ -19,7 +20,9 @@ _METRIC = "(f) TensorFlow 2 job with parameter servers, 2 → 3 servers of 2 GiB
 
 
 def rows() -> list[Row]:
-    """Throughput after the plan beside that before, and what the change cost."""
+    """Return rows that compare the throughput after the plan with that before it, and the cost of
+    the change.
+    """
     python = _python()
     if python is None:
         why = "no tensorflow-cpu can be installed"

@@ -1,4 +1,4 @@
-"""The service's stores, fold and advice for one job on one machine."""
+"""The service's stores, turn and advice for one job on one machine."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ _RETIRE = 100
 
 
 class Service:
-    """One job that runs on one machine, as the service knows it."""
+    """The service's knowledge of one job that runs on one machine."""
 
     def __init__(self, *, memory_bytes: int, independent: bool = False) -> None:
         self._stores, self._memory_bytes = MemoryStores(), memory_bytes
@@ -41,7 +41,7 @@ class Service:
             tx.jobs.add(self._job)
 
     def see(self, readings: Sequence[tuple[float, float, float]]) -> None:
-        """Take readings (seconds, mCPU, bytes), oldest first, and fold them as a turn does."""
+        """Store readings (seconds, mCPU, bytes), oldest first, and process them as a turn does."""
         instants = [datetime.fromtimestamp(at, UTC) for at, _, _ in readings]
         begun, now = instants[0], instants[-1]
         samples = [
@@ -65,7 +65,7 @@ class Service:
         self._at = now
 
     def cpu_target(self) -> float:
-        """Return the mCPU that are advised."""
+        """Return the advised mCPU."""
         with self._stores.transaction(read_only=True) as tx:
             found = estimates.advised(tx, self._job, _SETTINGS, self._at)
         assert found is not None
@@ -78,7 +78,7 @@ class Service:
         self._job = replace(self._job, document=document)
 
     def told(self, kind: str) -> bool:
-        """True if an event of this kind was written since the last call."""
+        """Return True if an event of this kind was written since the last call."""
         with self._stores.transaction(read_only=True) as tx:
             events = tx.events.after(self._event)
         self._event = events[-1].id if events else self._event

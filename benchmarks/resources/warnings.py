@@ -1,7 +1,8 @@
-"""Are leaks of memory told in time, and only leaks?
+"""Measures if Brain warns of memory leaks in time, and only of leaks.
 
-Made-up traces (``leaks``) go through the service's store, a turn every five minutes of the trace:
-``estimates.remember`` folds the readings, judges the trend and writes the event that is waited for.
+Made-up traces (``leaks``) are stored by the service, with a turn for every five minutes of a trace.
+In a turn, ``estimates.remember`` folds the readings, judges the trend and writes the expected
+event.
 """
 
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Outcome:
 
 
 def judge(trace: Trace) -> Outcome:
-    """Play a trace until it is warned of, or ends."""
+    """Feed a trace to the service until the service warns or the trace ends."""
     service, ends = Service(memory_bytes=LIMIT_BYTES), len(trace.minutes)
     for begin in range(0, ends, _EVERY):
         some = [
@@ -46,7 +47,7 @@ def judge(trace: Trace) -> Outcome:
 
 
 def rows(seed: int) -> list[Row]:
-    """Both rows of one seed."""
+    """Return both rows of one seed."""
     leaking = [judge(trace) for trace in traces(seed, _COUNT, leaks=True)]
     sound = [judge(trace) for trace in traces(seed, _COUNT, leaks=False)]
     late = sum(not one.in_time for one in leaking)

@@ -1,6 +1,7 @@
-"""Steps of a small network as fast as they go, in a session or as plain DistributedDataParallel.
+"""Makes steps of a small network as fast as possible, in a session or as plain
+DistributedDataParallel.
 
-Writes the median seconds of a step to ``$BENCH_TRACE/steady-<rank>``.
+It writes the median seconds of a step to ``$BENCH_TRACE/steady-<rank>``.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ WARM, STEPS, WIDTH = 500, 2500, 64
 
 
 def main() -> None:
-    """Step, and tell what a step took."""
+    """Make steps, and write the median seconds of a step."""
     torch.set_num_threads(1)
     model = torch.nn.Linear(WIDTH, WIDTH)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

@@ -1,8 +1,9 @@
-"""Steps with the probe's hooks and without them, in turns; what one took of the processor.
+"""Makes steps with and without the probe's hooks in turn, and measures the CPU time of a step.
 
-``brain-run`` starts it as any script; it takes the hooks out of torch and puts them back, so that
-both halves of a pair share a process, its memory and the machine's mood. Writes pairs of
-microseconds of CPU time per step (with, without), of all threads, to ``$BENCH_TRACE/cost-<rank>``.
+``brain-run`` starts it like any script. It removes the hooks from torch and restores them, so that
+both halves of a pair run in the same process under the same conditions. It writes pairs of
+microseconds of CPU time per step (with, without), over all threads, to
+``$BENCH_TRACE/cost-<rank>``.
 """
 
 import itertools
@@ -32,7 +33,7 @@ STEPS, WARM = 256, 508
 
 @contextmanager
 def unobserved() -> Iterator[None]:
-    """Nothing of the probe is called."""
+    """Run the block without any call of the probe."""
     hooks = (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)
     taken = [dict(each) for each in hooks]
     observed = _BaseDataLoaderIter.__next__

@@ -1,12 +1,12 @@
-"""A training script such as anybody has; ``make bench-elastic`` runs it under every launcher.
+"""A typical training script, which ``make bench-elastic`` runs under every launcher.
 
-It knows nothing of launchers but the environment that torchrun gives, and writes only down when
-what happened: one line ``monotonic seconds, what, world size, rank, step`` per event into
-``$BENCH_TRACE/<pid>.csv``. ``$BENCH_TRACE/crash-<rank>`` asks a rank to end with 1.
+The script uses only the environment that torchrun sets. It records each event as one line
+``monotonic seconds, what, world size, rank, step`` in ``$BENCH_TRACE/<pid>.csv``. The file
+``$BENCH_TRACE/crash-<rank>`` makes a rank exit with code 1.
 
-The network has 48 MB of parameters, 44 MB of them frozen as under a fine-tuned head, so that the
-state has 52 MB and gradients have 4. A step takes 50 ms; what the processor does not need of them
-is slept, as it would wait for an accelerator.
+The network has 48 MB of parameters, of which 44 MB are frozen, as under a fine-tuned head. So the
+training state has 52 MB, and the gradients have 4 MB. A step takes 50 ms: the script sleeps for the
+part that the processor does not need, as if it waited for an accelerator.
 """
 
 import os
@@ -31,7 +31,7 @@ FROZEN_LAYERS = 11
 
 
 class Trace:
-    """What happened when."""
+    """Writes events with their times."""
 
     def __init__(self) -> None:
         flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND
@@ -39,13 +39,13 @@ class Trace:
         self.world = self.rank = -1
 
     def tell(self, what: str, step: int = -1, at: float | None = None) -> None:
-        """Write it down; what is written survives a kill of this process."""
+        """Write an event; written events survive a kill of this process."""
         now = time.monotonic() if at is None else at
         os.write(self.file, f"{now:.6f},{what},{self.world},{self.rank},{step}\n".encode())
 
 
 def network() -> torch.nn.Module:
-    """A frozen trunk with a head that is trained."""
+    """Return a frozen trunk with a trainable head."""
     layers = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(FROZEN_LAYERS + 1)]
     for layer in layers[:-1]:
         layer.requires_grad_(False)
@@ -53,14 +53,14 @@ def network() -> torch.nn.Module:
 
 
 def save(step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """The whole state, never half of it under the checkpoint's name."""
+    """Save the whole state, so that the checkpoint's file is always complete."""
     state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     torch.save(state, CHECKPOINT + ".tmp")
     os.replace(CHECKPOINT + ".tmp", CHECKPOINT)
 
 
 def main() -> None:
-    """Train until told otherwise."""
+    """Train until the launcher or the benchmark ends the process."""
     trace = Trace()
     trace.tell("began", at=BEGAN)
     trace.tell("imported", at=IMPORTED)

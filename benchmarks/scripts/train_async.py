@@ -1,7 +1,8 @@
-"""``train.py``'s loop by torch's own recipe, with ``fully_shard`` and ``dcp.async_save``.
+"""The loop of ``train.py`` with ``fully_shard`` and ``dcp.async_save``, by torch's own recipe.
 
-The same steps and trace; the network is small, for a world gathers all of it in each step. Storage
-takes as long as ten steps. ``saving`` is the call, ``saved`` the checkpoint that can be loaded.
+Steps and trace are those of ``train.py``. The network is small, because a world gathers all of it
+in each step. Storage takes as long as ten steps. The event ``saving`` is the call, and ``saved``
+the checkpoint that can be loaded.
 """
 
 import os
@@ -28,27 +29,27 @@ WIDTH, LAYERS = 64, 4
 
 
 class Storage(dcp.FileSystemWriter):
-    """Files that take their time to be complete."""
+    """Files that take some time to be written completely."""
 
     def finish(self, metadata: Any, results: Any) -> None:
-        """Write what makes them a checkpoint."""
+        """Write the metadata that makes the files a checkpoint."""
         time.sleep(STORAGE_SECONDS)
         super().finish(metadata, results)
 
 
 class Training(Stateful):
-    """All that goes into a checkpoint."""
+    """The whole state of a checkpoint."""
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.optimizer, self.step = model, optimizer, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch's tutorial has it."""
+        """Return the state, as in torch's tutorial."""
         model, optimizer = get_state_dict(self.model, self.optimizer)
         return {"model": model, "optimizer": optimizer, "step": torch.tensor(self.step)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """And back."""
+        """Load the state, as in torch's tutorial."""
         model, optimizer = state["model"], state["optimizer"]
         set_state_dict(
             self.model, self.optimizer, model_state_dict=model, optim_state_dict=optimizer
@@ -57,7 +58,7 @@ class Training(Stateful):
 
 
 def main() -> None:
-    """Train until told otherwise."""
+    """Train until the launcher or the benchmark ends the process."""
     trace = train.Trace()
     trace.tell("began", at=BEGAN)
     trace.tell("imported", at=IMPORTED)

@@ -1,4 +1,4 @@
-"""``train.py`` with more imports beside torch, as real scripts have them."""
+"""``train.py`` with more imports than torch, as in real scripts."""
 
 import time
 

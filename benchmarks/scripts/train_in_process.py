@@ -1,7 +1,8 @@
-"""``train.py`` with the three lines of ``launcher.elastic``: its process stays, the world changes.
+"""``train.py`` with the three lines of ``launcher.elastic``: its process stays while the world
+changes.
 
-The same network, steps, checkpoints and trace. A step is written down where it is done, before
-anything that follows it: what a change takes counts as its gap.
+Network, steps, checkpoints and trace are those of ``train.py``. A step is recorded immediately
+after it ends, so the time of a change counts as its gap.
 """
 
 import os
@@ -19,7 +20,7 @@ IMPORTED = time.monotonic()
 
 
 def main() -> None:
-    """Train until told otherwise."""
+    """Train until the launcher or the benchmark ends the process."""
     trace = train.Trace()
     trace.tell("began", at=BEGAN)
     trace.tell("imported", at=IMPORTED)

@@ -1,4 +1,4 @@
-"""``train.py`` that saves every so many steps: the number is its argument."""
+"""``train.py`` with an argument: the number of steps between two saves."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""``train.py`` with a handler of SIGTERM that takes as long as a large checkpoint does."""
+"""``train.py`` with a handler of SIGTERM that takes as long as saving a large checkpoint."""
 
 import signal
 import sys
@@ -10,7 +10,7 @@ SECONDS = 10.0
 
 
 def end(signum: int, _: object) -> None:
-    """Save, as far as a launcher can tell."""
+    """Wait as long as a save takes; a launcher cannot tell the difference."""
     signal.signal(signum, signal.SIG_IGN)  # asked twice, one save is enough
     trace = train.Trace()
     trace.tell("ending")

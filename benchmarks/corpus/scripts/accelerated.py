@@ -1,4 +1,4 @@
-"""accelerate with accumulated gradients, save_state and load_state."""
+"""Trains with accelerate: accumulated gradients, save_state and load_state."""
 
 import os
 

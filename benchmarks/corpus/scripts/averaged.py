@@ -1,4 +1,4 @@
-"""Activation checkpointing, an averaged model, and a second gloo group for validation."""
+"""Trains with activation checkpointing, an averaged model, and a second gloo group to validate."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""A model compiled by torch.compile, under DDP."""
+"""Trains a model that torch.compile compiled, under DDP."""
 
 import torch
 import torch.distributed as dist

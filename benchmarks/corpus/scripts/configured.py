@@ -1,4 +1,4 @@
-"""Hydra for options, TensorBoard for what is logged, torchmetrics across ranks."""
+"""Trains with Hydra for options, TensorBoard for logs, and torchmetrics across ranks."""
 
 from dataclasses import dataclass
 

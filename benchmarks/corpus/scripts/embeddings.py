@@ -1,4 +1,4 @@
-"""sentence-transformers' trainer on static embeddings."""
+"""Trains static embeddings with the trainer of sentence-transformers."""
 
 from datasets import Dataset
 from hf_trainer import Told, arguments, train

@@ -1,4 +1,6 @@
-"""FSDP2 with torch.distributed.checkpoint, by the official recipe; saves every fifth step."""
+"""Trains with FSDP2 and torch.distributed.checkpoint, by the official recipe; saves every fifth
+step.
+"""
 
 import os
 
@@ -16,7 +18,7 @@ BATCH = 8
 
 
 class App(Stateful):
-    """Model, optimizer and step as one thing that is saved."""
+    """Model, optimizer and step, which are saved together."""
 
     def __init__(self, model, optimizer):
         self.model, self.optimizer, self.step = model, optimizer, 0
@@ -36,7 +38,7 @@ class App(Stateful):
 
 
 def newest(directory):
-    """The last checkpoint that is whole: its metadata is written last."""
+    """Return the newest complete checkpoint; the metadata of a checkpoint is written last."""
     names = os.listdir(directory) if os.path.isdir(directory) else []
     whole = [name for name in names if os.path.exists(f"{directory}/{name}/.metadata")]
     return f"{directory}/{max(whole, key=int)}" if whole else None

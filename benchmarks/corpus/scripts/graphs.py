@@ -1,4 +1,4 @@
-"""Small graphs by torch_geometric, each rank its part of a batch, under DDP."""
+"""Trains on small graphs with torch_geometric under DDP; each rank has its part of a batch."""
 
 import torch
 import torch.distributed as dist

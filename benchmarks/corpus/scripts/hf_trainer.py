@@ -1,4 +1,4 @@
-"""transformers' Trainer on a tiny causal model, whole or through PEFT's adapters."""
+"""Trains a tiny causal model with the Trainer of transformers, fully or through PEFT's adapters."""
 
 import os
 
@@ -17,7 +17,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 
 class Told(TrainerCallback):
-    """Losses as they were computed: what the Trainer logs is rounded."""
+    """Records losses at full precision, because the Trainer logs rounded ones."""
 
     def __init__(self, pause):
         self.pause = pause
@@ -35,7 +35,7 @@ class Told(TrainerCallback):
 
 
 def arguments(kind, args):
-    """A batch of one size, whatever the size of the world."""
+    """Return the Trainer's arguments, with one global batch size for every world size."""
     told = kind(
         output_dir=args.checkpoint,
         use_cpu=True,

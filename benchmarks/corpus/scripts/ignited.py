@@ -1,4 +1,4 @@
-"""ignite's engine, its distributed context and its checkpoints."""
+"""Trains with ignite's engine, its distributed context and its checkpoints."""
 
 from pathlib import Path
 

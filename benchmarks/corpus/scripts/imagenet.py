@@ -1,4 +1,4 @@
-"""The loop of torchvision's and PyTorch's ImageNet examples, on random pictures."""
+"""Trains with the loop of torchvision's and PyTorch's ImageNet examples, on random pictures."""
 
 import os
 
@@ -13,7 +13,7 @@ BATCH = 8
 
 
 class Pictures(Dataset):
-    """As many pictures as one epoch has, each known by its number."""
+    """A dataset with the pictures of one epoch, each generated from its number."""
 
     def __len__(self):
         return 5 * BATCH

@@ -1,4 +1,6 @@
-"""Lightning's Trainer with DDP or either FSDP, and checkpoints saved at once or in a thread."""
+"""Trains with Lightning's Trainer, DDP or either FSDP, and checkpoints that are saved directly or
+in a thread.
+"""
 
 import os
 
@@ -14,7 +16,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class FullySharded(FSDPStrategy):
-    """The Trainer refuses a CPU for the very class, though not for one that is derived from it."""
+    """A subclass of the FSDP strategy, because the Trainer refuses a CPU for the class itself, but
+    not for a subclass.
+    """
 
 
 STRATEGIES = {

@@ -1,4 +1,4 @@
-"""What the scripts share: their options, random batches, and a loop that saves every fifth step."""
+"""Code that the scripts share: options, random batches, and a loop that saves every fifth step."""
 
 import argparse
 import os
@@ -11,7 +11,7 @@ STEPS, EVERY, BATCH, WIDTH = 20, 5, 8, 16
 
 
 def wait(pause):
-    """Data take their time: as many seconds as the file ``pause`` says."""
+    """Sleep as long as a slow data source would: the number of seconds in the file ``pause``."""
     with open(pause) as file:
         time.sleep(float(file.read()))
 
@@ -24,14 +24,14 @@ def options():
 
 
 def examples(number):
-    """As many examples, the same in every process."""
+    """Return the given number of examples, which are equal in every process."""
     made = torch.Generator().manual_seed(5)
     inputs = torch.randn(number, WIDTH, generator=made)
     return inputs, inputs.sum(1, keepdim=True) / 4
 
 
 def batch(step):
-    """This rank's part of a step's batch."""
+    """Return this rank's part of a step's batch."""
     made = torch.Generator().manual_seed(step)
     inputs = torch.randn(BATCH, WIDTH, generator=made).chunk(dist.get_world_size())
     return inputs[dist.get_rank()], inputs[dist.get_rank()].sum(1, keepdim=True) / 4
@@ -46,7 +46,7 @@ def tell_resumed(step):
 
 
 def train(args, parts, train_step):
-    """Load what was saved of ``parts``, then call ``train_step`` with each step that is left."""
+    """Load the saved state of ``parts``, then call ``train_step`` for each remaining step."""
     path, first, world = f"{args.checkpoint}.pt", 0, dist.get_world_size()
     if os.path.exists(path):
         saved = torch.load(path)

@@ -1,4 +1,4 @@
-"""torchdata's StatefulDataLoader, whose state is saved in the middle of an epoch."""
+"""Trains with torchdata's StatefulDataLoader, whose state is saved in the middle of an epoch."""
 
 import torch
 import torch.distributed as dist
@@ -11,7 +11,9 @@ from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
 
 class Endless:
-    """Batch after batch. Ranks go in step, so that rank 0 knows where all of them are."""
+    """Yields batch after batch. All ranks advance together, so rank 0 knows the position of every
+    rank.
+    """
 
     def __init__(self, loader):
         self.loader, self.batches = loader, None
@@ -32,7 +34,9 @@ class Endless:
 
 
 def scaled(state, world):
-    """A rank's state for a world of another size: examples that each rank had had by then."""
+    """Return a rank's state for a world of another size, from the number of examples that each rank
+    has used.
+    """
     if isinstance(state, dict):
         return {
             key: value * world // dist.get_world_size()

@@ -1,4 +1,4 @@
-"""webdataset: shards of tar files, split among ranks and read by a loader's worker."""
+"""Trains from webdataset: tar shards that are split among ranks and read by a loader worker."""
 
 import itertools
 import os

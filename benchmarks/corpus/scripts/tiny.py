@@ -1,6 +1,7 @@
-"""Write what programs by others read: a tiny model with its tokenizer, and sets of examples.
+"""Writes the files that other people's programs read: a tiny model with its tokenizer, and
+datasets.
 
-Everything is drawn from fixed seeds; nothing is fetched.
+All content is drawn from fixed seeds; nothing is downloaded.
 """
 
 import argparse

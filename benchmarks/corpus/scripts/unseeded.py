@@ -1,4 +1,4 @@
-"""Nothing is seeded: every rank of every start draws for itself."""
+"""Trains without any seed: every rank of every start draws its own random numbers."""
 
 import random
 import uuid
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 
 class Noise(torch.utils.data.Dataset):
-    """Draws inside the loader's worker."""
+    """A dataset that draws random numbers inside the loader's worker."""
 
     def __len__(self):
         return 1

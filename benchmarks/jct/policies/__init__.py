@@ -1,1 +1,1 @@
-"""Peers' policies, re-implemented from their description."""
+"""Policies of other systems, re-implemented from their descriptions."""

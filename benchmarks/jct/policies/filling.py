@@ -1,4 +1,4 @@
-"""Emptiest nodes first: how Tiresias and Optimus place in Pollux's simulator."""
+"""Places jobs on the emptiest nodes first, as Tiresias and Optimus do in Pollux's simulator."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,8 @@ from benchmarks.jct.pollux import Allocation
 def fill(
     held: Allocation, missing: Iterable[tuple[str, int]], capacity: Sequence[int]
 ) -> dict[str, Sequence[int]]:
-    """Place each of ``missing`` (name, GPUs) on the emptiest nodes beside what is ``held``.
+    """Place each of ``missing`` (name, GPUs) on the emptiest nodes, in addition to the placements
+    in ``held``.
 
     >>> fill({"a": [0, 0]}, [("b", 3)], [4, 2])
     {'a': [0, 0], 'b': [0, 0, 1]}

@@ -1,6 +1,7 @@
-"""Optimus (Peng et al., EuroSys 2018) with an oracle: GPUs where they save most time.
+"""Optimus (Peng et al., EuroSys 2018) with an oracle: it gives GPUs to the jobs that save most time
+with them.
 
-It knows true step times and the steps that are left, as in Pollux's evaluation.
+The policy knows the true step times and the remaining steps, as in Pollux's evaluation.
 """
 
 from collections.abc import Sequence
@@ -11,19 +12,21 @@ from benchmarks.jct.pollux import GPUS_PER_NODE, Allocation, Job, share
 
 
 class Optimus:
-    """Every job gets one GPU while there are any, then the largest marginal gains are served."""
+    """Gives every job one GPU while GPUs are free, and then the next GPU to the job with the
+    largest gain.
+    """
 
     def __init__(self) -> None:
         self._seconds: dict[tuple[str, int, int], float] = {}
 
     def admit(self, job: Job) -> None:
-        """Take the batch that its owner asked for."""
+        """Use the batch size that the job's owner requested."""
         job.batch = job.wished_batch
 
     def decide(
         self, now: float, jobs: Sequence[Job], capacity: Sequence[int], current: Allocation
     ) -> Allocation:
-        """Serve marginal gains; who keeps its size keeps its place."""
+        """Divide the GPUs by marginal gains; a job that keeps its size keeps its nodes."""
         del now
         sizes = self._sizes(jobs, sum(capacity))
         held = {name: nodes for name, nodes in current.items() if len(nodes) == sizes[name]}

@@ -1,4 +1,4 @@
-"""Tiresias (Gu et al., NSDI 2019): least attained service in two queues, sizes as asked for."""
+"""Tiresias (Gu et al., NSDI 2019): least attained service in two queues, at requested sizes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ QUEUE_GPU_SECONDS = 16 * 3600
 
 @dataclass
 class Tiresias:
-    """Jobs that had less than 16 GPU-hours go first, each queue in order of arrival."""
+    """Serves jobs that have used less than 16 GPU-hours first; each queue is in arrival order."""
 
     #: Names in order of arrival.
     _first: list[str] = field(default_factory=list)
@@ -22,13 +22,13 @@ class Tiresias:
     _looked: float = 0.0
 
     def admit(self, job: Job) -> None:
-        """Take the batch that its owner asked for."""
+        """Use the batch size that the job's owner requested."""
         job.batch = job.wished_batch
 
     def decide(
         self, now: float, jobs: Sequence[Job], capacity: Sequence[int], current: Allocation
     ) -> Allocation:
-        """Run what fits, queue by queue."""
+        """Run the jobs that fit, one queue after the other."""
         active = {job.name: job for job in jobs}
         self._queue(now, active)
         left = sum(capacity)
