@@ -1,12 +1,13 @@
-"""How long jobs take in a small crowded pool: `brain simulate`, beside Tiresias in the same world.
+"""Measures how long jobs take in a small crowded pool: `brain simulate` with Brain and with
+Tiresias.
 
     make bench-simulate
 
-Each list is run by the command that a user types, with the settings that ship: the first 80 jobs
-without ImageNet on ten nodes of four accelerators, nothing declared. Workloads 1, 3 and 6 of
-Pollux's are the tuning set. Five lists were drawn by the generator that those are of, with seeds 31
-to 35 (``data/pollux``): they decide. Outcomes are kept in ``build/simulate``: the same code meets
-the same list once, so a run that was interrupted goes on.
+Each list is simulated by the command that a user types, with the default settings: the first 80
+jobs without ImageNet on ten nodes of four accelerators, with nothing declared. Workloads 1, 3 and 6
+of Pollux's are the tuning set. Five further lists decide; the generator of Pollux's workloads drew
+them with seeds 31 to 35 (``data/pollux``). Outcomes are stored in ``build/simulate``, so the same
+code simulates the same list only once, and an interrupted run continues.
 """
 
 import argparse

@@ -1,14 +1,14 @@
-"""What the rule for one job loses on the published tables, against the best size.
+"""Measures how much the rule for one job loses on the published tables, compared with the best
+size.
 
     python -m benchmarks.sizing
 
-Every task of ``benchmarks.doublings`` (an application on a kind of node) is a job that begins with
-one replica, decides every five minutes with a minute's restart and 3 % noise, and keeps its global
-or its local batch. Regret is what ``ln throughput - 0.5 ln replicas`` lacks of the best size's,
-averaged over the run; ``final`` that of the size it ends with. Growths that bring less than 10 %
-are rolled back, as the loop does. ``floor`` and ``likely`` are clauses that the rule does without:
-each added replica brings half of what one alone does; nine tenths of the throughput are kept more
-likely than not.
+Every task of ``benchmarks.doublings`` (an application on a kind of node) is a job. It begins with
+one replica, decides every five minutes, pays one minute for a restart, has 3 % noise, and keeps its
+global or its local batch size. Regret is ``ln throughput - 0.5 ln replicas`` of the best size minus
+that of the job's size, averaged over the run; ``final`` is the regret of the last size. Growths
+that bring less than 10 % are rolled back, as in the loop. The rule has no clauses ``floor`` and
+``likely``; the table shows the effect of adding them.
 """
 
 import math

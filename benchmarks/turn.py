@@ -108,7 +108,7 @@ def based() -> Mapping[str, float]:
 
 
 def beside(row: Row, before: Mapping[str, float]) -> Row:
-    """A row with the older commit's value, and a bar of one and a half times that.
+    """Return a row with the older commit's value and a bar of one and a half times that value.
 
     >>> row = Row(metric="a turn", value=1.4, unit="s")
     >>> beside(row, {"a turn": 1.0}).met, beside(row, {"a turn": 0.9}).met

@@ -1,4 +1,5 @@
-"""``make bench-web``: what the dashboard costs its reader and its service, in a real Chromium.
+"""``make bench-web``: measures the cost of the dashboard for its reader and its service, in a real
+Chromium.
 
     first load    bytes of page, scripts and style sheets that the jobs or one job need, as sent
     scroll        the list of 2,000 jobs beside a bare list that also draws only what is in sight

@@ -1,10 +1,11 @@
-"""Our policies in the original simulator of Pollux, whose files stay as they are.
+"""Runs our policies in the original simulator of Pollux, whose files are not changed.
 
     python -m benchmarks.jct --simulator PATH     PATH: simulator of petuum/adaptdl, osdi21-artifact
 
-It needs pandas and autograd beside what the benchmark needs. Pollux's own policy, and what solves
-for it, is not loaded. What newer libraries no longer have (``DataFrame.append``) is put back from
-outside, and the agent's fit is ours: the same objective, start and bounds, a tenth of the time.
+The simulator needs pandas and autograd in addition to the benchmark's packages. Pollux's own policy
+and its solver are not loaded. Functions that newer libraries lack (``DataFrame.append``) are added
+at run time. Our fit replaces the agent's: it has the same objective, start and bounds, and takes a
+tenth of the time.
 """
 
 import contextlib
@@ -93,13 +94,13 @@ def _fit(nodes: Any, replicas: Any, local: Any, compute: Any, step: Any) -> Any:
 
 
 class Guest:
-    """Answers the original with what one of our policies decides."""
+    """Gives one of our policies' decisions to the original simulator."""
 
     def __init__(self) -> None:
         self.spent: list[float] = []
 
     def begin(self, policy: Policy, jobs: Sequence[Job], cluster: Any) -> None:
-        """Take over the batches of the original's jobs."""
+        """Take over the batch sizes of the original simulator's jobs."""
         self.policy, self.cluster = policy, cluster
         self.ours = {job.name: job for job in jobs}
         self.theirs = {job.name: job for job in cluster.jobs}
@@ -109,7 +110,7 @@ class Guest:
     def optimize(
         self, infos: Any, nodes: Any, base: Allocation, template: Any
     ) -> tuple[dict[str, list[int]], int]:
-        """Decide a round; the original's own arguments say less than its jobs do."""
+        """Decide a round from the original's job objects, because its arguments contain less."""
         del template
         active = [self.ours[name] for name in infos]
         for name, job in self.ours.items():

@@ -1,7 +1,7 @@
-"""Brain's service in Pollux's simulator, once a round.
+"""Brain's service in Pollux's simulator, with one turn per round.
 
-Beside Pollux's information Brain lacks one thing: the gradient noise of a worker that makes one
-micro-batch a step.
+Brain gets the same information as Pollux except for one value: the gradient noise of a single
+worker with one micro-batch per step.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _KIND = "gpu"
 
 
 class Turn:
-    """The policy: what happened is told to the service, and its wishes are the allocation."""
+    """A policy that reports the events to the service; the desired worlds are the allocation."""
 
     def __init__(
         self,
@@ -32,11 +32,11 @@ class Turn:
 
     @property
     def stores(self) -> Stores:
-        """What the service stored."""
+        """Return the service's stores."""
         return self._driven.stores
 
     def admit(self, job: Job) -> None:
-        """The policy sets batches but of what cannot adapt."""
+        """Let the policy set batch sizes, except for jobs that cannot adapt."""
         job.batch = job.application.largest_batch if job.application.fixed else None
 
     def decide(

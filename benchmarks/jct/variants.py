@@ -1,9 +1,9 @@
-"""Workloads like the given ones, so that nothing is chosen for these alone.
+"""Variants of the given workloads, so that no constant fits only the given ones.
 
-Where applications are renamed they are called by each other's names, and so are their jobs. Where
-runs differ each trains for 70 to 130 % of its epochs, at 85 to 115 % of its seconds a step, and one
-in ten silently trains another job's model. Arrivals stay. What nobody published of a variant is
-simulated with the peers as well.
+If names are permuted, applications have each other's names, and so have their jobs. If runs differ,
+each run trains for 70 to 130 % of its epochs, at 85 to 115 % of its seconds per step, and one run
+in ten trains another job's model without notice. Arrivals stay the same. Nobody has published
+results for variants, so the peers are simulated, too.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ _CHANGED = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What one seed makes of workloads."""
+    """The changes that one seed makes to workloads."""
 
     seed: int
     renamed: bool = True
     differing: bool = True
 
     def jobs(self, jobs: Sequence[Job]) -> list[Job]:
-        """Change jobs of Pollux's; returns the same objects."""
+        """Change jobs of Pollux's workloads; return the same objects."""
         random = np.random.default_rng(self.seed)
         if self.renamed:
             _rename(jobs, random)
@@ -40,7 +40,9 @@ class Variant:
         return list(jobs)
 
     def arrivals(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
-        """Lengthen arrivals of Sia's; the simulator knows restarts by their names, which stay."""
+        """Lengthen jobs of Sia's workloads; their names stay, because the simulator looks restarts
+        up by name.
+        """
         random = np.random.default_rng(self.seed)
         shares = random.uniform(*_EPOCHS, len(arrivals)).tolist()
         return [replace(one, length=share) for one, share in zip(arrivals, shares, strict=True)]
@@ -71,12 +73,14 @@ def _differ(jobs: Sequence[Job], random: np.random.Generator) -> None:
 
 
 def epochs(application: Application, share: float) -> int:
-    """A share of the usual epochs, at least one."""
+    """Return a share of the usual epochs, at least one."""
     return max(1, round(share * application.epochs))
 
 
 def lasting(application: Application, count: int) -> Application:
-    """The application trained for ``count`` epochs; those beyond its tables are like the last."""
+    """Return the application with training of ``count`` epochs; epochs beyond its tables are like
+    the last one.
+    """
     application.surface  # noqa: B018  (built once for all lengths)
     found = copy(application)
     found.__dict__.pop("progress", None)

@@ -1,17 +1,20 @@
-"""What do operator and Brain cost a cluster, and what do they survive?
+"""Measures the load that operator and Brain put on a cluster, and the faults that they survive.
 
     make bench-kubernetes
     BRAIN_BENCH_KUBECONFIG=~/.kube/config make bench-kubernetes   # then on that cluster, too
 
-The programs are those that the chart starts (``python -m brain.service``, on SQLite, and
-``brain-scale --kubernetes``), with its defaults. Jobs and plans are applied as users apply them;
-images have no agent, so the operator itself finds out that a job runs. The first rows are of the
-emulated API server (behind TLS, in a process of its own, its nodes and kubelets played); 65270bc's
-programs run in the same way, with kinds of their own. CPU seconds are user and system of Brain and
-operator together, from the first job's birth until the last one's status says Running, and
-memory is the most that was ever resident. Failures are real: SIGKILL, a server that listens no
-more, watches that are answered 410. On another cluster only nodes and kubelets are played, and
-faults are those of a proxy before its API server: the cluster itself is not broken.
+The programs are those that the chart starts (``python -m brain.service`` on SQLite, and
+``brain-scale --kubernetes``), with the chart's defaults. Jobs and plans are applied as users apply
+them. Images contain no agent, so the operator itself finds out that a job runs.
+
+The first rows are measured on the emulated API server, which has TLS and a process of its own; its
+nodes and kubelets are simulated. The programs of commit 65270bc run in the same way, with their own
+kinds. CPU seconds are user and system time of Brain and operator together, from the creation of the
+first job until the status of the last job says Running. Memory is the peak of resident memory. The
+failures are real: SIGKILL, a server that stops listening, watches that get 410.
+
+On another cluster only nodes and kubelets are simulated, and a proxy in front of the API server
+causes the faults, so the cluster itself is not damaged.
 """
 
 import argparse
@@ -37,10 +40,10 @@ _EMULATED = frozenset({"crowd", "slow"})
 
 
 def births(jobs: int, idle_seconds: float, kubeconfig: str) -> Iterator[Row]:
-    """Jobs of one pod, then more than three times as many.
+    """Measure jobs of one pod, then more than three times as many.
 
-    On the emulator an older commit's programs run the same jobs first; another cluster, whose
-    kinds stay as they are, makes as many batch/Jobs.
+    On the emulator, an older commit's programs first run the same jobs. On another cluster, whose
+    kinds must not change, the same number of batch/Jobs is created for comparison.
     """
     before = None if kubeconfig else _base(jobs, idle_seconds)
     few = live(jobs, idle_seconds, kubeconfig=kubeconfig)
@@ -113,7 +116,7 @@ def _growth(few: Life, many: Life) -> Iterator[Row]:
 
 
 def crowd(foreign: int) -> Row:
-    """Memory beside so many pods that are none of ours."""
+    """Measure memory while the given number of foreign pods exists."""
     found = live(10, 1.0, others=foreign)
     return Row(
         metric=f"{found.name}: the operator's memory beside {foreign:,} foreign pods",
@@ -124,7 +127,7 @@ def crowd(foreign: int) -> Row:
 
 
 def gangs(jobs: int, kubeconfig: str) -> Iterator[Row]:
-    """Jobs of many pods; on another cluster beside its scheduler alone."""
+    """Measure jobs of many pods; on another cluster they are compared with its scheduler alone."""
     life, pods = live(jobs, 0.0, pods=_PODS_PER_JOB, kubeconfig=kubeconfig), jobs * _PODS_PER_JOB
     of = f"{life.name}: {jobs} jobs × {_PODS_PER_JOB} pods"
     yield Row(metric=f"{of}: until the last runs", value=life.seconds, unit="s")
@@ -147,7 +150,7 @@ def gangs(jobs: int, kubeconfig: str) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Measure, print, and fail where a bar is not met."""
+    """Measure and print the rows; exit with 1 if a bar is not met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--scale", type=float, default=1.0, help="so many of everything, for tries")
     parser.add_argument("--idle-seconds", type=float, default=45.0)

@@ -1,6 +1,7 @@
-"""A cluster that a kubeconfig names: its own scheduler and controllers, nodes and kubelets played.
+"""A cluster that a kubeconfig names: its scheduler and controllers are real, and its nodes and
+kubelets are simulated.
 
-What is made there goes again with its namespace and its nodes; the kinds stay.
+At the end the benchmark deletes its namespace and its nodes; the kinds stay.
 """
 
 import re
@@ -62,7 +63,7 @@ class _Between(Listening):
 
 
 class Elsewhere:
-    """Carries out what the benchmark asks of a real cluster."""
+    """Carries out the benchmark's commands on a real cluster."""
 
     def __init__(self, directory: Path, kubeconfig: Path, *, faulty: bool) -> None:
         #: Stands before the API server where faults are wanted.
@@ -101,19 +102,19 @@ class Elsewhere:
         return self._create((workload.GROUP, "elasticjobs"), made)
 
     def plans(self, count: int, jobs: int) -> dict[str, Any]:
-        """Create plans for so many jobs."""
+        """Create plans for the given number of jobs."""
         made = [workload.plan(n, jobs) for n in range(count)]
         return self._create((workload.GROUP, "scaleplans"), made)
 
     def pods(self, count: int) -> dict[str, Any]:
-        """Create pods that nobody but the scheduler cares for."""
+        """Create pods that only the scheduler handles."""
         made = [workload.bare_pod(f"bare-{n:05}") for n in range(count)]
         for pod in made:
             pod["spec"] |= _THERE
         return self._create(("", "pods"), made)
 
     def batch_jobs(self, count: int) -> dict[str, Any]:
-        """Create Jobs of one pod, which the cluster's own controller makes."""
+        """Create Jobs of one pod, whose pods the cluster's own controller creates."""
         template = {"spec": workload.pod_spec() | _THERE | {"restartPolicy": "Never"}}
         made = [
             {"metadata": {"name": f"batch-{n:05}"}, "spec": {"template": template}}
@@ -122,27 +123,29 @@ class Elsewhere:
         return self._create(("batch", "jobs"), made)
 
     def state(self) -> dict[str, Any]:
-        """What happened so far, and by which writes of the operator (and of Events by anybody)."""
+        """Return the events so far, and the writes of the operator (and the Events written by
+        anybody).
+        """
         return {**self.seen.told(), "writes": dict(self._writes() - self._before)}
 
     def reset(self) -> dict[str, Any]:
-        """Count requests from here."""
+        """Count requests from now on."""
         self._before = self._writes()
         return {}
 
     def first_after(self, at: float) -> dict[str, Any]:
-        """When the first pod was made after an instant."""
+        """Return the instant at which the first pod after a given instant was created."""
         return {"at": min((each for each in self.seen.made if each > at), default=None)}
 
     def outage(self, seconds: float) -> dict[str, Any]:
-        """Refuse connections for a while."""
+        """Refuse connections for some seconds."""
         assert self._between is not None, "no proxy stands before this cluster"
         with self._between.outage():
             time.sleep(seconds)
         return {}
 
     def storm(self, times: int) -> dict[str, Any]:
-        """Answer the next watches with 410, and end those that there are."""
+        """Answer the next watches with 410, and end the present ones."""
         assert self._between is not None, "no proxy stands before this cluster"
         self._between.faults.answer(410, times=times, watches=True, agent="brain-scaler")
         self._between.expire()
@@ -159,7 +162,7 @@ class Elsewhere:
         return found
 
     def close(self) -> None:
-        """Take away what was made."""
+        """Delete everything that was created."""
         self._manager.stop()
         if self._between is not None:
             self._between.close()

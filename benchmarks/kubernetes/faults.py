@@ -66,10 +66,11 @@ def failover(jobs: int, kubeconfig: str = "") -> Iterator[Row]:
 
 
 def survived(jobs: int, outage_seconds: float, kubeconfig: str = "") -> Iterator[Row]:
-    """Jobs that are born after each fault, beside as many before any; all of one operator's life.
+    """Measure jobs that are created after each fault, compared with as many jobs before any fault,
+    all with the same operator.
 
-    On a busy machine births alone may take longer than the bars allow: the difference is what a
-    fault costs.
+    On a busy machine, creating the jobs may alone take longer than the bars allow, so the cost of a
+    fault is the difference.
     """
     served = workload.NAMESPACE if kubeconfig else ""
     with server(kubeconfig, faulty=True) as api, product(api, None, served) as it:

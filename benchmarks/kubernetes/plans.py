@@ -1,4 +1,6 @@
-"""ScalePlans of people, answered by the product; beside kopf, which only writes a status each."""
+"""Measures ScalePlans that people create: the product answers them, and an operator on kopf only
+writes a status for each.
+"""
 
 import time
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ _STATUS = "scaleplans/status"
 
 
 def beside_kopf(plans: int, jobs: int, kubeconfig: str = "") -> Iterator[Row]:
-    """So many plans at once, for running jobs of one pod: those of a job supersede one another."""
+    """Create plans at once for running jobs of one pod; plans of a job supersede one another."""
     served = workload.NAMESPACE if kubeconfig else ""
     with server(kubeconfig) as api, product(api, None, served) as it:
         begin(api)

@@ -1,4 +1,6 @@
-"""Programs of the benchmark: started, measured by what the kernel says of them, ended."""
+"""The programs of the benchmark: starts them, reads their resource use from the kernel, and ends
+them.
+"""
 
 import json
 import os
@@ -28,14 +30,14 @@ _DEPOSED = 75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What a program used until now."""
+    """The resources that a program has used so far."""
 
     cpu_seconds: float
     memory_mib: float
 
 
 class Program:
-    """A child process of this one; what it says is kept, and shown if it ends by itself."""
+    """A child process; its output is stored, and shown if the process ends by itself."""
 
     def __init__(
         self,
@@ -60,7 +62,9 @@ class Program:
         )
 
     def check(self) -> None:
-        """Raise SystemExit, with the last lines of the program, if it ended by itself."""
+        """Raise SystemExit with the last lines of the program's output if the program ended by
+        itself.
+        """
         code = self.process.poll()
         if code is not None and not self._ended:
             raise SystemExit(f"{self.module} ended with {code}; its last lines:\n{self._tail()}")
@@ -72,7 +76,7 @@ class Program:
         return "\n".join(lines[-_LAST_LINES:]) or "(it said nothing)"
 
     def use(self) -> Use:
-        """CPU seconds so far, and the most memory that it ever had."""
+        """Return the CPU seconds so far, and the peak memory."""
         self.check()
         stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -82,7 +86,7 @@ class Program:
         return Use(cpu_seconds=cpu, memory_mib=int(peak) / 1024)
 
     def end(self, number: int = signal.SIGTERM) -> None:
-        """End it, by force if it does not."""
+        """End the program, by force if it does not end in time."""
         self._ended = True
         self.process.send_signal(number)
         try:
@@ -93,14 +97,14 @@ class Program:
         self.close()
 
     def close(self) -> None:
-        """Close what is read of it, once it ended."""
+        """Close the program's output after its end."""
         for each in (self._log, self.process.stdin, self.process.stdout):
             if each is not None:
                 each.close()
 
 
 class Server:
-    """The process that is, or stands beside, the API server."""
+    """The process that is the emulated API server, or that controls the real cluster."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -110,7 +114,7 @@ class Server:
         self.url, self.kubeconfig, self.name = hello["url"], hello["kubeconfig"], hello["name"]
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Have it do something; what it answers."""
+        """Send a command to the process; return its answer."""
         assert self._program.process.stdin is not None, "the server talks"
         with suppress(BrokenPipeError):
             self._program.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
@@ -118,9 +122,10 @@ class Server:
         return self._read()
 
     def until(self, what: str, count: int, seconds: float) -> bool:
-        """Wait until its state counts so many; False: not in that time.
+        """Wait until a count in the server's state reaches a number; return False if the time is
+        over.
 
-        Raises SystemExit if a program ends that is needed for that.
+        Raises SystemExit if a program that is needed for this ends.
         """
         end = time.monotonic() + seconds
         while self.ask("state")[what] < count:
@@ -144,9 +149,10 @@ class Server:
 def server(
     kubeconfig: str = "", older: Path | None = None, *, faulty: bool = False
 ) -> Iterator[Server]:
-    """A fresh emulator with our kinds, or those of an older commit; or the cluster of that file.
+    """Yield a new emulator with our kinds, or with those of an older commit; or the cluster of a
+    kubeconfig.
 
-    ``faulty``: that cluster is asked through a proxy which breaks what is to break.
+    With ``faulty``, requests to the cluster pass through a proxy that causes the faults.
     """
     kinds = older / "deploy/crds" if older else SHIPPED
     more = [f"--kubeconfig={kubeconfig}"] if kubeconfig else []
@@ -165,7 +171,7 @@ def server(
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Brain and its operators, as the chart starts them."""
+    """Brain and its operators, started as the chart starts them."""
 
     api: Server
     brain: Program
@@ -173,7 +179,7 @@ class Product:
     start_operator: Callable[[], None]
 
     def kill_leader(self) -> None:
-        """End the first operator without a warning."""
+        """Kill the first operator without a warning."""
         self._drop(self.operators[0], signal.SIGKILL)
 
     def start_again(self) -> None:
@@ -189,7 +195,7 @@ class Product:
         operator.end(number)
 
     def cpu_seconds(self) -> float:
-        """CPU seconds of all of them so far."""
+        """Return the CPU seconds of all these programs so far."""
         return sum(each.use().cpu_seconds for each in (self.brain, *self.operators))
 
 

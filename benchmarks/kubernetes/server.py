@@ -1,7 +1,7 @@
-"""The cluster in a process of its own, told what to do line by line.
+"""The cluster in a process of its own, which gets one command per line.
 
-Without ``--kubeconfig`` it is the emulated API server. With it, it is that cluster: nodes and
-kubelets are played there through the API, scheduler and controllers are the cluster's own.
+Without ``--kubeconfig`` the process is the emulated API server. With it, the process simulates
+nodes and kubelets on that cluster through the API; scheduler and controllers are the cluster's own.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _ASK = Ask(manager="kubectl")
 
 
 class Emulated:
-    """Carries out what the benchmark asks of the emulator."""
+    """Carries out the benchmark's commands on the emulator."""
 
     name = "emulator"
 
@@ -55,7 +55,7 @@ class Emulated:
         return self._create(workload.GROUP, "scaleplans", made)
 
     def others(self, count: int) -> dict[str, Any]:
-        """Create pods that run and are nobody's of ours."""
+        """Create running pods that do not belong to the product."""
         nodes = workload.NODES
         made = [
             workload.bare_pod(f"other-{n:05}", node=nodes[n % len(nodes)]) for n in range(count)
@@ -63,7 +63,7 @@ class Emulated:
         return self._create("", "pods", made)
 
     def state(self) -> dict[str, Any]:
-        """What happened so far, and by which requests."""
+        """Return the events so far, and the requests that caused them."""
 
         def read() -> dict[str, Any]:
             traffic = self._server.traffic
@@ -80,27 +80,27 @@ class Emulated:
         return self._server.call(read)
 
     def reset(self) -> dict[str, Any]:
-        """Count requests from here."""
+        """Count requests from now on."""
         self._server.call(self._server.traffic.reset)
         return {}
 
     def first_after(self, at: float) -> dict[str, Any]:
-        """When the first pod was made after an instant."""
+        """Return the instant at which the first pod after a given instant was created."""
         return {"at": min((each for each in self.seen.made if each > at), default=None)}
 
     def slow(self, seconds: float, times: int) -> dict[str, Any]:
-        """Answer the next requests of operators late."""
+        """Answer the operators' next requests late."""
         self._server.faults.slow(seconds, times=times, agent="brain-scaler")
         return {}
 
     def outage(self, seconds: float) -> dict[str, Any]:
-        """Refuse connections for a while."""
+        """Refuse connections for some seconds."""
         with self._server.outage():
             time.sleep(seconds)
         return {}
 
     def storm(self, times: int) -> dict[str, Any]:
-        """Answer the next watches with 410, and end those that there are."""
+        """Answer the next watches with 410, and end the present ones."""
         self._server.faults.answer(410, times=times, watches=True, agent="brain-scaler")
         self._server.expire()
         return {}

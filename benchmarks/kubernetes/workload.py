@@ -1,4 +1,4 @@
-"""What a user applies: jobs and plans; and pods of others that are merely there."""
+"""The objects that a user applies: jobs and plans; and foreign pods."""
 
 import time
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ GROUP, VERSION = "elastic.iml.github.io", "v1alpha1"
 
 
 def job(number: int, pods: int = 1, most: int | None = None, **spec: Any) -> dict[str, Any]:
-    """A job without our agent, so that the operator itself finds that it runs.
+    """Return a job without our agent, so that the operator itself finds out that it runs.
 
-    ``most``: the bounds are one and that; ``spec``: more fields of its pods.
+    With ``most`` the bounds are one and this number; ``spec`` has more fields of its pods.
     """
     bounds = {} if most is None else {"minReplicas": 1, "maxReplicas": most}
     worker = {"replicas": pods, **bounds, "template": {"spec": pod_spec() | spec}}
@@ -25,7 +25,7 @@ def job(number: int, pods: int = 1, most: int | None = None, **spec: Any) -> dic
 
 
 def pod_spec(cpu: str = "1", memory: str = "1Gi") -> dict[str, Any]:
-    """What a pod asks for; by default one of a job."""
+    """Return the spec of a pod, by default of a job's pod."""
     container = {
         "name": "main",
         "image": "registry.example/train:1",
@@ -36,7 +36,7 @@ def pod_spec(cpu: str = "1", memory: str = "1Gi") -> dict[str, Any]:
 
 
 def plan(number: int, jobs: int) -> dict[str, Any]:
-    """A plan as a person writes one, for one of so many jobs."""
+    """Return a plan as a person writes it, for one of the given number of jobs."""
     owner = f"job-{number % jobs:04}"
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -54,7 +54,9 @@ def plan(number: int, jobs: int) -> dict[str, Any]:
 
 
 def bare_pod(name: str, *, node: str = "") -> dict[str, Any]:
-    """A pod that nobody of ours owns; on ``node`` it is a small one of a Deployment, say."""
+    """Return a pod that does not belong to the product; with ``node`` it is a small pod, like one
+    of a Deployment.
+    """
     spec = pod_spec("50m", "64Mi") | {"nodeName": node} if node else pod_spec()
     return {
         "apiVersion": "v1",
@@ -71,7 +73,7 @@ NODE: dict[str, Any] = {"cpu": "256", "memory": "1Ti", "more": {"pods": "2000"}}
 
 @dataclass
 class Seen:
-    """What happened to jobs, pods and plans, by the watch of whoever stands beside the server."""
+    """The events of jobs, pods and plans, from a watch beside the server."""
 
     #: When pods came into being.
     made: list[float] = field(default_factory=list)
@@ -80,7 +82,7 @@ class Seen:
     answered: set[str] = field(default_factory=set)
 
     def hear(self, plural: str, obj: Mapping[str, Any], *, new: bool) -> None:
-        """Note an object as it is now."""
+        """Record the present state of an object."""
         name, phase = obj["metadata"]["name"], (obj.get("status") or {}).get("phase")
         if plural == "pods":
             if new:
@@ -93,7 +95,7 @@ class Seen:
             self.answered.add(name)
 
     def told(self) -> dict[str, int]:
-        """The numbers of all these."""
+        """Return the numbers of all these events."""
         return {
             "made": len(self.made),
             "bound": len(self.bound),

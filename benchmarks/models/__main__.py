@@ -1,18 +1,19 @@
-"""Which model predicts step times best from a handful of points?
+"""Measures which model predicts step times best from a few points.
 
     make bench-models
 
-Every application on every kind of node that Pollux and Sia measured is a task. Rows of Pollux's
-tables come first, without bars: six tables are too few for them. Those of all tables follow where
-Sia's are at hand. A job walks through
-its configurations; after k of them each model predicts all others of the table (``data``).
-Beside ours: the fits of Pollux and Optimus (``peers``). At equal telemetry: Pollux's fit as
-published takes the compute time of each step beside the step's, so ours is given it too; both are
-also shown without. Ours ships its constants and learns from no other job.
+A task is an application on a kind of node that Pollux or Sia measured. Rows of Pollux's tables come
+first, without bars, because six tables are too few for bars. Rows of all tables follow if Sia's are
+present. A job walks through its configurations; after k of them each model predicts all other
+configurations of the table (``data``). Our model is compared with the fits of Pollux and Optimus
+(``peers``). Pollux's published fit takes the compute time of each step in addition to the step
+time, so our model gets it as well, in order that the telemetry is equal. Both are also shown
+without compute times. Our model uses the constants that ship, and learns from no other job.
 
-Errors are means over tasks and walks of the mean absolute percentage error over a table. Bands are
-counted over the same predictions. Regret is what the goodput of the chosen configuration lacks of
-the best one's, with the statistical efficiency of the middle of training known.
+Errors are means, over tasks and walks, of the mean absolute percentage error over a table. The
+shares inside bands are counted over the same predictions. Regret is the goodput of the best
+configuration minus that of the chosen one, as a share; the statistical efficiency in the middle of
+training is assumed to be known.
 """
 
 import argparse

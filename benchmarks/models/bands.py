@@ -1,12 +1,14 @@
-"""``make bench-bands``: do 90 % bands hold what they promise, on jobs whose truth is known?
+"""``make bench-bands``: measures how often 90 % bands contain the truth, for jobs whose truth is
+known.
 
     make bench-bands
 
-Eleven kinds of truth (``truths``), asked after 1, 2, 3 and 6 sizes, three seeds. Constants were
-chosen on the first two; the third is the first eight hexadecimal digits of the last commit that
-touched ``brain/models``, so that nobody could choose by it. The commit before the input term,
-65270bc, answers the same questions in the same run: its files come out of git. A score is the width
-of a band in logarithms, and twenty times what it missed the truth by (Gneiting and Raftery, 2007).
+There are eleven kinds of truth (``truths``). Each model predicts after 1, 2, 3 and 6 sizes, for
+three seeds. Constants were chosen on the first two seeds. The third seed is the first eight
+hexadecimal digits of the last commit that changed ``brain/models``, so that nobody could use it to
+choose constants. Commit 65270bc, the last without the input term, predicts the same in the same
+run; its files are read from git. A score is the width of a band in logarithms, plus twenty times
+the distance of the truth from the band (Gneiting and Raftery, 2007).
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Runs a checkout's own ``brain.models.job`` on problems: from standard input to standard output.
+"""Runs a checkout's own ``brain.models.job`` on problems, from standard input to standard output.
 
     PYTHONPATH=CHECKOUT python -P benchmarks/models/believe.py < problems.json > beliefs.json
 
-So two commits are asked the same by the same program. It takes what both have: a checkout that
-knows no data wait is not told any. Forecasts are made from world to world, as the service makes
-them.
+So the same program asks two commits the same questions. It passes only arguments that the checkout
+knows: a checkout without data waits gets none. Forecasts are made from world to world, as in the
+service.
 """
 
 import json
@@ -37,7 +37,9 @@ def main() -> None:
 
 
 def beliefs(problem: Mapping[str, Any]) -> Iterator[tuple[str, list[Band | None]]]:
-    """After each number of points: the band of every size that is asked, None where refused."""
+    """Return, after each number of points, the band of every size that is asked for; None if the
+    model refuses.
+    """
     terms = _Terms(global_batch=problem["global_batch"])
     points: list[Point] = []
     for number, given in enumerate(problem["points"], start=1):

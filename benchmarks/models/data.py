@@ -1,7 +1,8 @@
-"""Measured step times of Pollux and Sia as tasks, and the order in which a job sees them.
+"""The step times that Pollux and Sia measured, as tasks, and the order in which a job sees them.
 
-A task is an application on a kind of node: every (nodes, replicas, local batch) that was measured,
-with mean step and synchronisation seconds. A trajectory is what an elastic job would have visited.
+A task is an application on a kind of node: every (nodes, replicas, local batch size) that was
+measured, with the mean seconds of a step and of its synchronisation. A trajectory is a sequence of
+configurations as an elastic job would have them.
 """
 
 import csv
@@ -107,13 +108,13 @@ def _where(row: dict[str, str]) -> tuple[int, int]:
 
 
 def trajectory(task: Task, length: int, random: np.random.Generator) -> list[int]:
-    """Rows of ``task`` in the order a job visits them, each once.
+    """Return the rows of ``task`` in the order in which a job has them, each once.
 
-    It begins with one replica (70 %) or two, then doubles (45 %), adds one, halves, stays, or
-    jumps; packed on as few nodes as were measured (70 %) or spread over as many; the local batch
-    drifts by one step of the grid. It begins in the grid's upper half: a batch that does not fill
-    the device is nobody's choice. (The walk is that of models.md section 2.1, which does not say
-    where the batch begins.)
+    The walk begins with one replica (70 %) or two. It then doubles (45 %), adds one replica,
+    halves, stays, or jumps. Replicas are packed on the fewest nodes that were measured (70 %), or
+    spread over as many nodes as possible; the local batch size moves by one step of the grid. It
+    begins in the grid's upper half, because nobody chooses a batch that does not fill the device.
+    (The walk is that of models.md section 2.1, which does not say where the batch size begins.)
     """
     table: dict[int, dict[int, dict[float, int]]] = defaultdict(lambda: defaultdict(dict))
     for index, (nodes, replicas, batch, _) in enumerate(task.X):

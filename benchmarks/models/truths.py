@@ -1,11 +1,10 @@
-"""Jobs whose step times are known, because a formula made them: eleven kinds of truth, of which
-input-bound jobs come twice, by the rule of their batch.
+"""Jobs whose step times are known, because a formula computes them: eleven kinds of truth.
+Input-bound jobs occur twice, with each rule of their batch size.
 
-A truth says what a step takes at any size; a walk through sizes gives the points that a service
-would have measured, and asks for sizes that it would then answer: others, of at most twice the
-largest. Sizes are packed on nodes. Everything follows from a seed. The formulas are none of the
-model's: rings by their bytes and hops, loaders that hold up a step softly, worlds that repeat
-within 3 %.
+A truth determines the step time at any size. A walk through sizes yields the points that a service
+would have measured, and asks for other sizes of at most twice the largest. Replicas are packed on
+nodes. Everything follows from a seed. The formulas differ from the model's: rings by their bytes
+and hops, loaders that delay a step gradually, and worlds that repeat within 3 %.
 """
 
 import zlib

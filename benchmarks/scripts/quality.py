@@ -1,10 +1,12 @@
-"""A training such as anybody has, resumable, with its batch told: ``make bench-quality`` runs it.
+"""A typical training script, resumable, whose batch size is requested by others; ``make
+bench-quality`` runs it.
 
     brain-run quality.py TASK DATA SEED EPOCHS GATES
 
-It trains one of three networks for ``EPOCHS`` and writes the loss on what was held out. Its work
-has ``GATES`` gates, evenly spread: from there it trains slowly until ``$BENCH_TRACE/gate`` says
-that somebody has changed world and batch. Rank 0 tells in ``$BENCH_TRACE/at`` how far it is.
+It trains one of three networks for ``EPOCHS`` epochs, and writes the loss on held-out data. Its
+work has ``GATES`` gates, evenly spread. From a gate on it trains slowly, until the file
+``$BENCH_TRACE/gate`` shows that world and batch size were changed. Rank 0 writes its progress to
+``$BENCH_TRACE/at``.
 """
 
 import json
@@ -30,7 +32,7 @@ _SLOW_SECONDS = 0.5
 
 
 class Letters(nn.Module):
-    """A small language model: the next character after each of a window."""
+    """A small language model, which predicts the next character after each window."""
 
     def __init__(self, letters: int) -> None:
         super().__init__()
@@ -44,7 +46,7 @@ class Letters(nn.Module):
 
 
 def network(task: str, letters: int) -> nn.Module:
-    """The network of a task."""
+    """Return the network of a task."""
     if task == "language model":
         return Letters(letters)
     if task == "digits by MLP":
@@ -61,7 +63,7 @@ def network(task: str, letters: int) -> nn.Module:
 
 
 class Training:
-    """What a checkpoint has to hold, and what follows from the batch that is told."""
+    """The state of a checkpoint, and the values that follow from the requested batch size."""
 
     def __init__(self, task: str, data: str, seed: int) -> None:
         arrays = np.load(data)
@@ -84,7 +86,7 @@ class Training:
         self.deal({})
 
     def deal(self, state: dict) -> None:
-        """Take the batch that is told from now on, and its learning rate."""
+        """Use the requested batch size from now on, with its learning rate."""
         world = dist.get_world_size()
         examples = self.batch.local * self.batch.accumulation * world
         self.sampler = Sampler(
@@ -98,7 +100,7 @@ class Training:
             group["lr"] = self.first_rate * scale
 
     def save(self) -> None:
-        """Rank 0 saves; all of it or nothing."""
+        """Let rank 0 write a checkpoint, which is either complete or absent."""
         state = {
             "module": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -110,7 +112,7 @@ class Training:
         os.replace(CHECKPOINT + ".tmp", CHECKPOINT)
 
     def resume(self) -> None:
-        """Go on from the checkpoint, where there is one."""
+        """Continue from the checkpoint, if there is one."""
         if os.path.exists(CHECKPOINT):
             state = torch.load(CHECKPOINT)
             self.module.load_state_dict(state["module"])
@@ -119,7 +121,7 @@ class Training:
             self.deal(state["sampler"])
 
     def loss(self) -> tuple[float, float]:
-        """Mean loss and accuracy on what was held out."""
+        """Return the mean loss and the accuracy on held-out data."""
         x, y = self.held_out
         with torch.no_grad():
             out = self.module(x)
@@ -128,13 +130,14 @@ class Training:
 
 
 def write(name: str, **said: object) -> None:
-    """For whoever watches: whole, or the one before."""
+    """Write a file so that readers see either its old or its new content."""
     (PLACE / f"{name}.tmp").write_text(json.dumps(said))
     os.replace(PLACE / f"{name}.tmp", PLACE / name)
 
 
 def passed(training: Training) -> bool:
-    """True once somebody let all ranks through a gate; until then steps are slow, and each saved.
+    """Return True once the benchmark has opened a gate for all ranks; until then steps are slow,
+    and each is saved.
 
     The launcher changes a world between a save and the next step, so a script must not stand still.
     """
@@ -158,7 +161,7 @@ def passed(training: Training) -> bool:
 
 
 def train(training: Training, epochs: int, gates: int) -> None:
-    """Train to the end; a gate or another batch starts the loader anew."""
+    """Train to the end; a gate or another batch size starts the loader again."""
     parallel = DistributedDataParallel(training.module)
     whole = len(training.x) * epochs
     while training.sampler.epoch < epochs:
@@ -183,7 +186,7 @@ def train(training: Training, epochs: int, gates: int) -> None:
 
 
 def main() -> None:
-    """Train one task under whatever launcher started this."""
+    """Train one task under the launcher that started this process."""
     task, data, seed, epochs, gates = sys.argv[1:]
     torch.set_num_threads(1)
     dist.init_process_group("gloo")

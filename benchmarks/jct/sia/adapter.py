@@ -1,10 +1,10 @@
-"""Our policies in the original simulator of Sia, whose files stay as they are.
+"""Runs our policies in the original simulator of Sia, whose files are not changed.
 
     python -m benchmarks.jct --sia-simulator PATH     PATH: sia-simulator of siasosp23/artifacts
 
-It needs pandas, autograd and rich beside what the benchmark needs, and nothing that solves
-programs: Sia's own solver is not called. What newer libraries no longer have (``DataFrame.append``,
-``np.int``) is put back from outside.
+The simulator needs pandas, autograd and rich in addition to the benchmark's packages, but no
+solver, because Sia's own policy is not called. Functions that newer libraries lack
+(``DataFrame.append``, ``np.int``) are added at run time.
 """
 
 import contextlib
@@ -124,7 +124,7 @@ def _cluster(original: types.ModuleType, file: Path, kinds: Sequence[Kind]) -> t
 
 
 class Guest:
-    """Answers the original with what one of our policies decides."""
+    """Gives one of our policies' decisions to the original simulator."""
 
     def __init__(self) -> None:
         self.spent: list[float] = []
@@ -132,7 +132,7 @@ class Guest:
     def begin(
         self, policy: Policy, kinds: Sequence[Kind], jobs: Mapping[str, Job], cluster: Any
     ) -> None:
-        """Take over the batches of the original's jobs."""
+        """Take over the batch sizes of the original simulator's jobs."""
         self.policy, self.kinds, self.jobs, self.cluster = policy, kinds, jobs, cluster
         self.theirs = {job.name: job for job in cluster.jobs}
         self.held: dict[str, Grant] = {}
@@ -140,7 +140,7 @@ class Guest:
             _batches(theirs, jobs[theirs.name])
 
     def optimize(self, infos: Mapping[str, Any], nodes: Any, base: Any) -> dict[str, Any]:
-        """Decide a round; the original's own arguments say less than its jobs do."""
+        """Decide a round from the original's job objects, because its arguments contain less."""
         del nodes, base
         active = [self.jobs[name] for name in infos]
         for name, job in self.jobs.items():
@@ -162,7 +162,7 @@ def _written(grant: Grant | None) -> tuple[str | None, Sequence[int]]:
 
 
 def reflect(theirs: Any, ours: Job) -> None:
-    """Copy the state of the original's job to ours."""
+    """Copy the state of the original's job to our job object."""
     ours.kind, ours.shape = theirs.current_cluster, tuple(theirs.placement)
     ours.local, ours.micro = theirs.atomic_bsz, theirs.accum_steps + 1
     ours.progress, ours.epoch = theirs.progress, theirs.epoch

@@ -42,7 +42,7 @@ class Kind:
 
     @property
     def gpus(self) -> int:
-        """Accelerators of this kind in all."""
+        """Return the number of accelerators of this kind."""
         return self.nodes * self.gpus_per_node
 
     def packed(self, gpus: int) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ class Arrival:
 
 @lru_cache
 def tables(data: Path, kinds: tuple[Kind, ...] = HETEROGENEOUS) -> dict[str, Tables]:
-    """Every application's tables under ``data/traces``, by application, then kind."""
+    """Return every application's tables under ``data/traces``, by application and kind."""
     return {name: _tables(data / "traces" / name, kinds) for name in NAMES}
 
 
@@ -115,7 +115,7 @@ def _tables(folder: Path, kinds: tuple[Kind, ...]) -> Tables:
 
 
 def workload(file: Path) -> list[Arrival]:
-    """Arrivals in the order of the file.
+    """Return the arrivals in the order of the file.
 
     Raises:
         BadInput: a job asks for a fixed size, which is not simulated here.

@@ -1,4 +1,4 @@
-"""A job of Sia's simulator in virtual time: what it runs on, how far it is, what it has seen."""
+"""A job of Sia's simulator in virtual time: its accelerators, progress and measurements."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ LARGEST = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a job is given for a round."""
+    """The accelerators that a job gets for a round."""
 
     kind: str
     #: GPUs on each of its nodes, in the order of the ring.
@@ -28,7 +28,7 @@ class Grant:
 
     @property
     def gpus(self) -> int:
-        """Accelerators in all."""
+        """Return the number of accelerators."""
         return sum(self.shape)
 
 
@@ -38,10 +38,10 @@ Batching = Callable[["Job", str, tuple[int, ...]], tuple[int, int] | None]
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """State of one job.
+    """The state of one job.
 
-    The clock, the fits, the batches and the restarts are those of the artifact, its rounding of
-    the seconds in which an epoch ends included.
+    Clock, fits, batch sizes and restarts follow the artifact, including its rounding of the seconds
+    in which an epoch ends.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Job:
     _largest_local: dict[str, Mapping[int, int]] = field(default_factory=dict)
 
     def limits(self, kind: str) -> Limits:
-        """What Sia believes to be allowed on a kind."""
+        """Return the limits that Sia assumes for a kind."""
         table = self.tables[kind]
         return Limits(
             largest=self.asked_batch,
@@ -80,7 +80,7 @@ class Job:
         )
 
     def model(self, kind: str) -> Pollux:
-        """The fit of all that it has run on a kind, made when somebody asks."""
+        """Return the fit of all the job's measurements on a kind; it is computed on demand."""
         profile = self.profiles[kind]
         if kind not in self.fits or self.fits[kind][0] != len(profile):
             self.fits[kind] = len(profile), fitted(profile)
@@ -88,18 +88,22 @@ class Job:
 
     @property
     def most_replicas(self) -> int:
-        """Twice what it has run on any kind, as far as batches split."""
+        """Return twice the most replicas with which the job ran on any kind, as far as batches can
+        be divided.
+        """
         return max(
             min(max(2 * self.profiled(kind), 1), LARGEST, t.largest_batch // t.smallest_local)
             for kind, t in self.tables.items()
         )
 
     def profiled(self, kind: str) -> int:
-        """Most replicas that it has run on a kind."""
+        """Return the most replicas with which the job ran on a kind."""
         return max((replicas for _, replicas, _ in self.profiles.get(kind, ())), default=0)
 
     def place(self, grant: Grant | None) -> None:
-        """Take what a round gives; a change of kind or shape is a restart, a suspension is free."""
+        """Take the accelerators of a round; a change of kind or shape is a restart, a suspension is
+        free.
+        """
         if grant is None:
             self.kind, self.shape, self.local = None, (), 0
             return
@@ -111,7 +115,7 @@ class Job:
         self.restarts = 0 if self.restarts is None else self.restarts + 1
 
     def step(self, seconds: float) -> None:
-        """Advance by a round."""
+        """Let the job train for one round."""
         if self.finished is not None:
             return
         if self.kind is None:
@@ -152,7 +156,7 @@ class Job:
 
     @property
     def batch(self) -> int:
-        """Examples per step."""
+        """Return the examples per step."""
         return sum(self.shape) * self.local * self.micro
 
     def _learn(self, table: Application, step: float, sync: float) -> None:
@@ -192,7 +196,9 @@ class Job:
         return int(local[0]), int(micros[0])
 
     def cut(self, kind: str, shape: tuple[int, ...], local: int, micro: int) -> tuple[int, int]:
-        """The batch cut to what was measured at this size and to the largest in all."""
+        """Return the batch size, reduced to the largest measured at this size and to the largest at
+        any size.
+        """
         table, replicas = self.tables[kind], sum(shape)
         if kind not in self._largest_local:
             self._largest_local[kind] = largest_local_of(table)
@@ -201,7 +207,9 @@ class Job:
 
 
 def largest_local_at(table: Application, shape: tuple[int, ...]) -> int:
-    """Largest local batch measured at a placement, or at any as large."""
+    """Return the largest local batch size measured at a placement, or at any placement of the same
+    number of replicas.
+    """
     ring = min(shape[i:] + shape[:i] for i in range(len(shape)))
     if ring in table.placements:
         return int(table.placements[ring][0][-1])
@@ -211,7 +219,9 @@ def largest_local_at(table: Application, shape: tuple[int, ...]) -> int:
 
 
 def largest_local_of(table: Application) -> Mapping[int, int]:
-    """Largest local batch measured at each number of replicas, over placements."""
+    """Return the largest local batch size measured for each number of replicas, over all
+    placements.
+    """
     found: dict[int, int] = {}
     for placement, (batches, _) in table.placements.items():
         replicas = sum(placement)

@@ -1,7 +1,8 @@
-"""The step-time model that Sia's agents fit, one per kind of accelerator, and what it promises.
+"""The step-time model that Sia's agents fit, one per kind of accelerator, and its predictions.
 
-Seven parameters (Pollux; ``benchmarks.models.peers``), fitted to whatever a job has run on a kind.
-Goodput is throughput times statistical efficiency, with the best of 50 global batches.
+The model has seven parameters (Pollux; ``benchmarks.models.peers``), fitted to all measurements of
+a job on a kind. Goodput is throughput times statistical efficiency, with the best of 50 global
+batch sizes.
 """
 
 from collections.abc import Mapping
@@ -24,14 +25,14 @@ _EPSILON = 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
-    """Squared norm and variance of gradients, last seen, and the batch they are counted in."""
+    """The last measured squared norm and variance of gradients, and their batch size."""
 
     square: float
     variance: float
     first_batch: int
 
     def gain(self, batch: Floats) -> Floats:
-        """Steps of the first batch that a step of ``batch`` is worth."""
+        """Return how many steps with the first batch size one step of ``batch`` replaces."""
         scale = batch / self.first_batch
         denominator = self.variance / scale + self.square
         safe = np.where(denominator > 0, denominator, 1.0)
@@ -40,7 +41,7 @@ class Gradients:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Batches that may be tried: the largest in all, and those of one GPU."""
+    """The batch sizes that may be tried: the largest global one, and the limits of one GPU."""
 
     largest: int
     smallest_local: int
@@ -48,7 +49,7 @@ class Limits:
 
 
 def fitted(profile: Profile) -> Pollux:
-    """The model of what was run on one kind."""
+    """Return the model of the measurements on one kind."""
     found = Pollux(tolerance=TOLERANCE)
     X = np.array([(*key, 1) for key in profile], dtype=np.float64)
     step, sync = np.array(list(profile.values())).T
@@ -63,7 +64,9 @@ def candidates(
     limits: Limits,
     tried: int = _TRIED,
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Nodes, replicas, local batches and micro-batches per step to try; arrays (tried, sizes)."""
+    """Return nodes, replicas, local batch sizes and micro-batches per step to try, as arrays of
+    shape (tried, sizes).
+    """
     count = np.atleast_1d(np.asarray(replicas, dtype=np.float64))
     smallest = np.maximum(first_batch, limits.smallest_local * count)
     share = np.geomspace(smallest, np.full_like(smallest, limits.largest), tried) / count
@@ -79,7 +82,9 @@ def candidates(
 def best(
     model: Pollux, gradients: Gradients, nodes: ArrayLike, replicas: ArrayLike, limits: Limits
 ) -> tuple[Floats, Floats, Floats]:
-    """Goodput of each size (first-batch examples per second), its local batch, micro-batches."""
+    """Return the goodput of each size (examples of the first batch size per second), its local
+    batch size, and its micro-batches.
+    """
     on, count, local, micro = candidates(nodes, replicas, gradients.first_batch, limits)
     seconds = step_seconds(model, on, count, local, micro)
     goodput = gradients.first_batch * gradients.gain(count * local * micro) / seconds
@@ -92,7 +97,7 @@ def best(
 def step_seconds(
     model: Pollux, nodes: Floats, replicas: Floats, local: Floats, micro: Floats
 ) -> Floats:
-    """Seconds of a step with accumulation: all micro-batches but the last only compute."""
+    """Return the seconds of a step with accumulation; only the last micro-batch synchronises."""
     a, b, far, far_more, near, near_more, gamma = model.parameters
     compute = a + b * local
     more = np.maximum(replicas - 2, _EPSILON)

@@ -54,13 +54,13 @@ def sizes(kind: Kind) -> list[int]:
 
 
 class Sia:
-    """The peer."""
+    """The policy of Sia."""
 
     def __init__(self) -> None:
         self._last: dict[str, int] = {}
 
     def admit(self, job: Job) -> None:
-        """Agents choose batches by themselves."""
+        """Do nothing, because Sia's agents choose batch sizes themselves."""
 
     def decide(
         self, now: float, jobs: Sequence[Job], kinds: Sequence[Kind], current: Division
@@ -105,7 +105,9 @@ class Sia:
 
 
 def believed(job: Job, kind: Kind, gpus: NDArray[np.int64], kinds: Sequence[Kind]) -> Floats:
-    """Goodput on a kind by the job's own model there, or by the first other one, scaled."""
+    """Return the goodput on a kind by the job's own model for it; else by its first model for
+    another kind, scaled.
+    """
     assert job.gradients is not None
     source, ratio = kind, 1.0
     if kind.name not in job.profiles:
@@ -117,13 +119,15 @@ def believed(job: Job, kind: Kind, gpus: NDArray[np.int64], kinds: Sequence[Kind
 
 
 def alone(table: Application) -> float:
-    """Examples per second of one GPU with the largest batch: the profile taken at submission."""
+    """Return the examples per second of one GPU with the largest batch size, which are measured at
+    submission.
+    """
     batches, times = table.placements[(1,)]
     return float(batches.max() / times[:, 0].max())
 
 
 def patience(job: Job, now: float) -> float:
-    """What another configuration's goodput is multiplied by."""
+    """Return the factor by which the goodput of another configuration is multiplied."""
     penalty = PENALTY_SECONDS.get(job.application, _PENALTY_SECONDS)
     age = now - job.submitted
     if age < penalty:
@@ -137,7 +141,7 @@ def solve(
     menu: Sequence[tuple[Kind, int]],
     kinds: Sequence[Kind],
 ) -> NDArray[np.int64]:
-    """Index of each job's configuration; -1: none."""
+    """Return the index of each job's configuration; -1 is none."""
     jobs, configurations = cost.shape
     owner, which = np.divmod(np.arange(cost.size), configurations)
     gpus = np.array([gpus for _, gpus in menu])
@@ -164,10 +168,10 @@ def solve(
 
 
 def placed(asked: Mapping[str, tuple[Kind, int]], kinds: Sequence[Kind]) -> Division:
-    """Nodes for every job, largest first, each on as few as possible.
+    """Return nodes for every job, the largest job first, each job on as few nodes as possible.
 
-    Sizes are powers of two or whole nodes, so that this order always finds room; moving between
-    nodes of one kind is free as long as the shape stays.
+    Sizes are powers of two or whole nodes, so this order always finds room. A move between nodes of
+    one kind is free if the shape stays the same.
     """
     found = {}
     for kind in kinds:

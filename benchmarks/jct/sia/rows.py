@@ -1,4 +1,4 @@
-"""What is reported of Sia's simulator: how faithful it is, and Brain beside Sia as measured."""
+"""The rows about Sia's simulator: its faithfulness, and Brain compared with Sia's results."""
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ Play = Callable[[Path, Mapping[str, Tables], Policy, Sequence[Kind]], Outcome]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A workload on a cluster, and what Sia made of it in its own simulator."""
+    """A workload on a cluster, with the result of Sia in its own simulator."""
 
     family: str
     number: int
@@ -44,12 +44,12 @@ class Case:
     sia: Peer
 
     def file(self, data: Path) -> Path:
-        """Its arrivals."""
+        """Return the file of the workload's arrivals."""
         return data / f"workloads/{self.family}/workload-{self.number}.csv"
 
 
 def cases(bench: Bench, data: Path) -> list[Case]:
-    """All of ``measured.csv`` whose workloads are at hand."""
+    """Return all cases of ``measured.csv`` whose workloads are present."""
     with (data / "measured.csv").open() as lines:
         found = [
             Case(
@@ -69,7 +69,9 @@ def cases(bench: Bench, data: Path) -> list[Case]:
 
 
 def rows(bench: Bench) -> list[Row]:
-    """Faithfulness first, then by what Brain is told; of a variant, beside our Sia."""
+    """Return the rows: faithfulness first, then Brain by the information that it gets; variants are
+    compared with our Sia.
+    """
     if bench.sia is None:
         return [skipped("our Sia, and Brain's service with migrate beside Sia")]
     given = cases(bench, bench.sia)
@@ -91,7 +93,7 @@ def _player(bench: Bench) -> Play:
 
 
 def original(bench: Bench, simulator: Path) -> list[Row]:
-    """Brain's rows out of the original simulator at ``simulator``."""
+    """Return the rows of Brain in the original simulator at ``simulator``."""
     if bench.sia is None:
         return [skipped("Brain's service in the original simulator")]
     where, player = "in the original simulator, ", partial(adapter.simulate, simulator)
@@ -114,7 +116,7 @@ def _levels(
 def run(
     bench: Bench, data: Path, name: str, make: Callable[[], Policy], case: Case, player: Play
 ) -> Outcome:
-    """One workload under one policy."""
+    """Run one workload under one policy."""
     found = bench.once(
         f"{name} {case.family} {case.number} {case.kinds}",
         lambda: player(case.file(data), tables(data, case.kinds), make(), case.kinds),
@@ -129,7 +131,9 @@ def run(
 
 
 def faithful(ours: Sequence[Outcome], given: Sequence[Case]) -> list[Row]:
-    """How far our Sia is from Sia in its own simulator, by workload and in all."""
+    """Return how far our Sia is from Sia in its own simulator, for each workload and for all
+    together.
+    """
     table, peers = list[Row](), [case.sia for case in given]
     for own, peer, case in zip(ours, peers, given, strict=True):
         tail = f"99th percentile {100 * (own.p99_seconds / peer.p99_seconds - 1):+.1f} %"
@@ -157,7 +161,7 @@ def faithful(ours: Sequence[Outcome], given: Sequence[Case]) -> list[Row]:
 
 
 def beside(name: str, ours: Sequence[Outcome], peers: Sequence[Peer], bar: float) -> list[Row]:
-    """Brain's means over the workloads as shares of Sia's."""
+    """Return Brain's means over the workloads as shares of Sia's."""
     pairs = both(ours, peers)
     mean, means = shares([(own.mean_seconds, one.mean_seconds) for own, one in pairs])
     tail, tails = shares([(own.p99_seconds, one.p99_seconds) for own, one in pairs])
@@ -184,12 +188,13 @@ def beside(name: str, ours: Sequence[Outcome], peers: Sequence[Peer], bar: float
 
 
 def both(ours: Sequence[Outcome], peers: Sequence[Peer]) -> list[tuple[Outcome, Peer]]:
-    """Pairs of ours and the peer's."""
+    """Return pairs of our result and the peer's."""
     return list(zip(ours, peers, strict=True))
 
 
 def shares(pairs: Sequence[tuple[float, float]]) -> tuple[float, str]:
-    """Share of the means of pairs (ours, theirs), and those of each pair in words.
+    """Return the ratio of the means of pairs (ours, theirs), and a phrase with the ratio of each
+    pair.
 
     >>> shares([(1.0, 2.0), (3.0, 2.0)])
     (1.0, 'by workload 0.50 1.50')

@@ -1,4 +1,4 @@
-"""Rounds of 60 seconds: jobs train, then the policy divides the cluster anew."""
+"""Simulates rounds of 60 seconds: jobs train, then the policy divides the cluster again."""
 
 import time
 from collections import Counter
@@ -20,10 +20,10 @@ Division = Mapping[str, Grant]
 
 
 class Policy(Protocol):
-    """What is judged."""
+    """A policy that the benchmark evaluates."""
 
     def admit(self, job: Job) -> None:
-        """Set how a job's batch is chosen, before it runs."""
+        """Set how a job's batch size is chosen, before the job runs."""
         ...
 
     def decide(
@@ -56,7 +56,7 @@ def play(
     policy: Policy,
     kinds: Sequence[Kind] = HETEROGENEOUS,
 ) -> Outcome:
-    """Run arrivals to their ends under ``policy``."""
+    """Run jobs that arrive to their ends under ``policy``."""
     jobs = [
         Job(
             name=one.name,
@@ -96,7 +96,7 @@ def _lasting(tables: Tables, share: float) -> Tables:
 
 
 def check(division: Division, kinds: Sequence[Kind]) -> None:
-    """Refuse a division that does not fit its nodes.
+    """Raise for a division that does not fit its nodes.
 
     Raises:
         ValueError: more GPUs on a node than it has, or a node that there is not.
@@ -114,7 +114,7 @@ def check(division: Division, kinds: Sequence[Kind]) -> None:
 
 
 def outcome(jobs: Sequence[Job], spent: Sequence[float]) -> Outcome:
-    """What became of jobs that all ended."""
+    """Return the outcome of jobs that have all ended."""
     return Outcome(
         completion_seconds={job.name: (job.finished or 0.0) - job.submitted for job in jobs},
         makespan_seconds=max(job.finished or 0.0 for job in jobs),

@@ -1,8 +1,8 @@
-"""Brain's service in Sia's simulator, once a round.
+"""Brain's service in Sia's simulator, with one turn per round.
 
-Sia is given what Brain is not: a profile of each job on one GPU of every kind. Brain may move jobs
-between kinds (``migrate``, which is off as it ships). It takes a move between nodes of one kind for
-a restart, which that simulator does not.
+Sia gets a fact that Brain does not get: a profile of each job on one GPU of every kind. Brain may
+move jobs between kinds (``migrate``, which is off by default). Brain counts a move between nodes of
+one kind as a restart; the simulator does not.
 """
 
 import math
@@ -23,7 +23,7 @@ _RESTARTS = 60.0
 
 
 class Turn:
-    """The policy: what happened is told to the service, and its wishes are the division."""
+    """A policy that reports the events to the service; the desired worlds are the division."""
 
     def __init__(self, kinds: Sequence[Kind], knowledge: Knowledge) -> None:
         nodes = {kind.name: NodeKind(count=kind.nodes, gpus=kind.gpus_per_node) for kind in kinds}
@@ -31,11 +31,11 @@ class Turn:
 
     @property
     def stores(self) -> Stores:
-        """What the service stored."""
+        """Return the service's stores."""
         return self._driven.stores
 
     def admit(self, job: Job) -> None:
-        """Batches are those that Brain tells."""
+        """Let Brain choose the batch sizes."""
         job.batching = self._batch
 
     def decide(
@@ -61,7 +61,9 @@ class Turn:
 
 
 class Measured(Script):
-    """Micro-batches are as large as were measured at a placement."""
+    """A script whose micro-batches are at most as large as the largest ones measured at a
+    placement.
+    """
 
     def parts(self, kind: str, shape: Shape, local: int) -> tuple[int, int]:
         """See ``Script``."""
