@@ -1,13 +1,14 @@
-"""``make bench-turn``: what one turn of a pool costs, on SQLite and one core.
+"""``make bench-turn``: measures the cost of one turn of a pool, on SQLite and one core.
 
-    one job       2,000 samples in the store -> a stored plan; of four workers, of which a turn
-                  reads the last minute, and of 32 workers, all from that minute
-    2,000 jobs    that share 512 nodes; a tenth have new samples since the last turn
+    one job       from 2,000 samples in the store to a stored plan; with four workers, of which a
+                  turn reads the last minute, and with 32 workers, whose samples are all from that
+                  minute
+    2,000 jobs    which share 512 nodes; a tenth of them have new samples since the last turn
 
-The service's own ``cycle.turn`` on a database as the service has it. Worlds and samples are
-written as agents and collectors would have them written. Seconds are those of the processor: what
-else runs on the machine, and its disk, are told beside them. An older commit (``base``) runs its
-own version of this program first, in the same run.
+The benchmark runs the service's own ``cycle.turn`` on a database like the service's. Worlds and
+samples are stored as agents and collectors would have them stored. Seconds are processor time; the
+notes give the elapsed time, which also depends on the disk and on other programs. An older commit
+(``base``) first runs its own version of this program, in the same run.
 """
 
 import argparse

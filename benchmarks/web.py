@@ -1,14 +1,18 @@
 """``make bench-web``: measures the cost of the dashboard for its reader and its service, in a real
 Chromium.
 
-    first load    bytes of page, scripts and style sheets that the jobs or one job need, as sent
-    scroll        the list of 2,000 jobs beside a bare list that also draws only what is in sight
-    event         rows of that list that change, beside the same texts replaced in the bare list
+    first load    bytes, as sent, of the page, scripts and style sheets that the list of jobs or one
+                  job needs
+    scroll        the list of 2,000 jobs, compared with a bare list that also draws only the rows
+                  in sight
+    event         changes of rows in that list, compared with the same changes of text in the bare
+                  list
     panning       the charts of a job with 10,000 measurements of four lines, dragged through six
-                  of their fourteen hours, beside uPlot alone that draws the same 10,000 × 4 points
-    tabs          processor time of the service with ten tabs of 500 active jobs, beside one tab
+                  of their fourteen hours, compared with bare uPlot charts of the same points
+    tabs          processor time of the service with ten tabs of 500 active jobs, compared with one
+                  tab
 
-The main thread's time is that of the renderer's tasks in a trace, on its own processor clock. Ours
+The time of the main thread is the processor time of the renderer's tasks in a trace. The dashboard
 and the bare pages are traced in one browser, in turn, with the same scrolls, drags and changes.
 """
 

@@ -1,8 +1,8 @@
-"""Run the corpus and publish what differs.
+"""Runs the corpus and publishes the differences.
 
-python -m benchmarks.corpus               all but what takes long; writes the results
-python -m benchmarks.corpus --full        the rest too
-python -m benchmarks.corpus --only TEXT   programs with TEXT in their name; their rows are renewed
+python -m benchmarks.corpus               all programs but the slow ones; writes the results
+python -m benchmarks.corpus --full        the slow programs, too
+python -m benchmarks.corpus --only TEXT   programs with TEXT in their name; replaces their rows
 """
 
 import argparse
@@ -24,7 +24,7 @@ LAUNCHERS = ("torchrun", "brain-run")
 
 
 def main() -> None:
-    """Do as told."""
+    """Run the requested programs and publish the differences."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--only", default="")

@@ -1,15 +1,15 @@
-"""``make bench-ingest``: what taking telemetry in costs, on SQLite and on PostgreSQL.
+"""``make bench-ingest``: measures the cost of ingesting telemetry, on SQLite and on PostgreSQL.
 
-    cost      processor time per sample, of the service and its database server; one sample per
-              request, then 100; beside the plain service of ``plain.py``, turn about; and per
-              report of a node, beside stores of time series (``peers.py``)
-    overload  20 times the clients that the peak had, which ask again at once
-    rate      what 10,000 nodes report every 15 s and 2,000 jobs every 5 s
-    bytes     of the tables of samples, with their indexes
+    cost      processor time per sample of the service and its database server: one sample per
+              request, then 100; compared in turn with the plain service of ``plain.py``. Also
+              per report of a node, compared with stores of time series (``peers.py``)
+    overload  20 times the clients of the peak, which retry immediately
+    rate      the reports of 10,000 nodes every 15 s and of 2,000 jobs every 5 s
+    bytes     the size of the tables of samples, with their indexes
 
-The service is the one that ``python -m brain.service`` starts, over its route, and 200 is after
-the commit. Its tick is slowed down, because a turn of the jobs is no ingest. Clients run beside it
-on the same machine; their time is in no figure.
+The service is started by ``python -m brain.service`` and receives the samples through its route; it
+answers 200 after the commit. Its turns are made rare, because they are no part of ingest. Clients
+run on the same machine, but their processor time is not counted.
 """
 
 from collections.abc import Iterator, Sequence

@@ -92,7 +92,7 @@ class Job:
         self.local_batch = min(self.local_batch, most)
 
     def train(self, start: float, seconds: float, slowdown: float = 0.0) -> None:
-        """Let time go by from ``start`` on.
+        """Let the job train from ``start`` on.
 
         Args:
             start: Virtual time.

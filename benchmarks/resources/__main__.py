@@ -1,13 +1,15 @@
-"""Advice on resources, by the code path of the service.
+"""Measures the advice on resources, given by the code path of the service.
 
     make bench-resources [SEED=n] [ONLY=e]
 
-(a) requests of CPU against real use, beside Kubernetes' autoscaler; (b) simulated jobs with
-parameter servers, beside what their owners reserve and the rules of DLRover; (c) amounts of a
-script's second run; (d) warnings of leaks of memory; all three for two fixed seeds and for that of
-the code: the first eight hex digits of the last commit that touched ``brain/models/resources``, or
-``SEED``; (e) real jobs that leak, wait for their loader or are stopped by their quota; (f) a real
-job with parameter servers. ``ONLY=e`` runs (e) alone, whose rows have a table of their own.
+(a) CPU requests against real use, compared with Kubernetes' vertical autoscaler; (b) simulated jobs
+with parameter servers, compared with their owners' reservations and with the rules of DLRover; (c)
+amounts of a script's second run; (d) warnings of memory leaks; (e) real jobs that leak, wait for
+their loader or are stopped by their quota; (f) a real job with parameter servers.
+
+Rows (b), (c) and (d) are measured for three seeds: two fixed ones, and ``SEED`` or the first eight
+hex digits of the last commit that changed ``brain/models/resources``. ``ONLY=e`` runs (e) alone,
+whose rows have a table of their own.
 """
 
 import subprocess
