@@ -1,5 +1,6 @@
-"""Measures how much throughput a doubling of replicas gains in the published tables, from which
-``PRIORS`` are estimated.
+"""Measures how much throughput a doubling of replicas gains in the published tables.
+
+``PRIORS`` are estimated from these gains.
 
     python -m benchmarks.doublings [--write tests/models/doublings.csv]
 

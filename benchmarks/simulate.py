@@ -1,5 +1,6 @@
-"""Measures how long jobs take in a small crowded pool: `brain simulate` with Brain and with
-Tiresias.
+"""Measures how long jobs take in a small crowded pool, in `brain simulate`.
+
+The policies are Brain and Tiresias.
 
     make bench-simulate
 

@@ -1,5 +1,4 @@
-"""Measures job completion times: Brain's service compared with Pollux, Sia, Tiresias and Optimus in
-their simulators.
+"""Compares job completion times under Brain, Pollux, Sia, Tiresias and Optimus, in simulators.
 
     make bench-jct
 

@@ -1,5 +1,4 @@
-"""``make bench-bands``: measures how often 90 % bands contain the truth, for jobs whose truth is
-known.
+"""``make bench-bands``: measures how often 90 % bands contain a known truth.
 
     make bench-bands
 

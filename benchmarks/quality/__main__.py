@@ -1,5 +1,6 @@
-"""``make bench-quality``: compares the loss after equal epochs, with and without changes of world
-and batch size.
+"""``make bench-quality``: compares the loss with and without changes of world and batch size.
+
+The compared runs train for the same number of epochs.
 
     make bench-quality
     make bench-quality ONLY='digits by CNN'
