@@ -168,7 +168,7 @@ def _gain(
 
 
 def _seconds(row: Mapping[int, float], batch: float) -> float | None:
-    """Step seconds at ``batch``, interpolated in logarithms, never extrapolated."""
+    """Return the step seconds at ``batch``, interpolated in logarithms, never extrapolated."""
     if not row or not min(row) <= batch <= max(row):
         return None
     batches = sorted(row)

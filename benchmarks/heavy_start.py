@@ -73,7 +73,7 @@ def row(which: str, seen: Mapping[str, Sequence[float]]) -> Row:
 
 
 def _both(place: Path, theirs: str) -> dict[str, Launcher]:
-    """Each has a home and a cache of its own."""
+    """Measure both checkouts, each with its own home and cache."""
     ours, base = (
         replace(
             launchers.known(place / name)["brain-run, heavy imports"], name=f"heavy-start-{name}"

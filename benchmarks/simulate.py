@@ -113,7 +113,7 @@ def _simulated(lists: Lists, text: str, policy: str, arguments: Sequence[str]) -
 
 
 def _code() -> str:
-    """Digest of what outcomes follow from."""
+    """Return a digest of the code and data that determine outcomes."""
     found = hashlib.sha256()
     for file in sorted((ROOT / "brain").rglob("*.py")):
         found.update(file.read_bytes())

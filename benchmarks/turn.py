@@ -142,7 +142,7 @@ def timed(into: list[Taken]) -> Iterator[None]:
 
 
 def profiled(chosen: str) -> None:
-    """Run one of the two under the profiler."""
+    """Run one of the two measurements under the profiler."""
     profile = cProfile.Profile()
     (one_job if chosen == "one" else many_jobs)(profile)
     pstats.Stats(profile).sort_stats("cumulative").print_stats(60)
@@ -243,7 +243,7 @@ def populate(stores: Stores, now: datetime, chance: random.Random) -> dict[JobId
 
 
 def nodes(tx: Transaction, pool: PoolName, *, count: int, now: datetime) -> None:
-    """Register machines."""
+    """Store the nodes."""
     capacity = Resources(cpu_millis=64_000, memory_bytes=2**38, gpus=PER_NODE)
     for number in range(count):
         name = NodeName(f"{pool}-{number:04}")

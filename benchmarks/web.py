@@ -190,7 +190,7 @@ def served(ended: int, active: int) -> Iterator[Served]:
 
 
 def _panned(tx: Transaction, now: datetime) -> None:
-    """A job with so many measurements of throughput, wait, processor and memory."""
+    """Store a job with a number of measurements of throughput, wait, processor and memory."""
     begun = now - timedelta(seconds=WINDOW * POINTS)
     tx.jobs.add(seed.job(PANNED, "long-run", now, JobState.RUNNING, created_at=begun))
     tx.worlds.put(seed.other_world(PANNED, 1, begun))

@@ -130,7 +130,7 @@ def measure(case: Case, found: Sequence[Task]) -> list[Row]:
 def _warm(
     case: Case, found: Sequence[Task], cluster: ClusterView, jobs: Sequence[PoolJob], last: Round
 ) -> Row:
-    """The round after a tenth of the jobs ended and as many came."""
+    """Return the round after a tenth of the jobs ended and the same number of new jobs came."""
     random = np.random.default_rng([1, case.jobs])
     fresh = problems.jobs(found, case.jobs, random, case.tenants)
     now = [

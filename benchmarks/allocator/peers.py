@@ -72,7 +72,7 @@ def greedy(problem: DivisionProblem) -> float:
     had: dict[int, int] = {}
 
     def step(job: int) -> tuple[float, int, int] | None:
-        """What the job would take next from what is free."""
+        """Return the configuration that the job would take next from the free accelerators."""
         column = had.get(job)
         size = 0.0 if column is None else columns.size[job, column]
         utility = 0.0 if column is None else columns.utility[job, column]

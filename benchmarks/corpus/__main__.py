@@ -63,7 +63,9 @@ def _results(program: Program, events: Sequence[str]) -> list[Result]:
 
 
 def _torchrun(program: Program, event: str, place: Path) -> Seen:
-    """A run under torchrun. Undisturbed, where it has to be comparable, once more if it hung."""
+    """Return a run under torchrun; an undisturbed run that hung is repeated once, because others
+    are compared with it.
+    """
     seen = run(program, LAUNCHERS[0], event, place)
     if event == "plain" and -signal.SIGKILL in seen.exit_codes:
         return replace(run(program, LAUNCHERS[0], event, place), hung=True)

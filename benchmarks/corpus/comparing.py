@@ -72,7 +72,9 @@ def _loads(program: Program, event: str, ours: Seen) -> list[str]:
 
 
 def _drawn(program: Program, theirs: Seen, ours: Seen) -> list[str]:
-    """Without a seed nothing is drawn twice, and with each launcher as much is drawn."""
+    """Compare the draws of programs without a seed: no draw may occur twice, and each launcher must
+    draw as often.
+    """
     if not program.unseeded:
         return []
     twice = [
@@ -89,7 +91,7 @@ def _left(theirs: Seen, ours: Seen) -> list[str]:
 
 
 def _plain(program: Program, theirs: Seen, ours: Seen) -> list[str]:
-    """Losses to the bit, and every line of every worker."""
+    """Compare the losses, which must be equal to the bit, and every line of every worker."""
     if program.unseeded:
         return []
     unequal = [step for step, loss in theirs.losses.items() if ours.losses.get(step) != loss]

@@ -74,7 +74,7 @@ class Seen:
 
 
 class _Place:
-    """A directory of one run and the launchers that work in it."""
+    """The directory of one run, with the launchers that work in it."""
 
     def __init__(
         self, work: Path, programs: Path, launcher: str, program: Program, event: str
@@ -97,7 +97,7 @@ class _Place:
         self._environment = _environment(work, programs) | {MARK: self._mark}
 
     def start(self, *flags: str) -> "subprocess.Popen[bytes]":
-        """Start a launcher; those of one place meet at one port."""
+        """Start a launcher; the launchers of one place meet at one port."""
         self._started += 1
         logs = self.work / "logs" / str(self._started)
         meeting = (
@@ -127,19 +127,21 @@ class _Place:
             )
 
     def pause(self, seconds: float) -> None:
-        """Each step lasts so much longer from now on."""
+        """Lengthen each step by a number of seconds from now on."""
         new = self._pause.with_suffix(".new")
         new.write_text(str(seconds))
         new.replace(self._pause)
 
     def move(self) -> None:
-        """The next launchers meet elsewhere: those before may still hold the port."""
+        """Let the next launchers meet at another port, because earlier ones may still hold the
+        present port.
+        """
         self._port = free_port()
 
     def lines(self) -> list[str]:
-        """What workers printed to their standard output so far, start by start, rank by rank.
+        """Return the lines that workers have printed to standard output so far, by start and rank.
 
-        torchrun writes over the logs of a world that grew; what was read of them stays.
+        torchrun overwrites the logs of a world that grew, so lines that were already read are kept.
         """
         now = _lines(self.work, "stdout.log")
         for path, before in self._read.items():
@@ -149,7 +151,7 @@ class _Place:
         return [*self._overwritten, *(line for lines in now.values() for line in lines)]
 
     def errors(self) -> list[str]:
-        """What workers printed to their standard error, each line once."""
+        """Return the lines that workers printed to standard error, each line once."""
         return sorted(
             {line for lines in _lines(self.work, "stderr.log").values() for line in lines}
         )
@@ -249,8 +251,9 @@ def joining_pause(step_seconds: float, first_seconds: float) -> float:
 
 
 def _has_grown(place: _Place, program: Program) -> bool:
-    """Whether a world of two goes on. A worker that is there may still wait for the safe point, so
-    a program that resumes tells by doing so."""
+    """Return True if a world of two trains. A worker of it may still wait for the safe point, so a
+    program that resumes shows this by resuming.
+    """
     if program.resumes:
         return any(_RESUMED.match(line) for line in place.lines())
     return None not in (_worker(place, 1, 0), _worker(place, 2, 0))
@@ -276,7 +279,9 @@ _ACTS: Mapping[str, Callable[[_Place, Program], tuple[tuple[int, ...], bool]]] =
 
 
 def _moment(place: _Place, program: Program, launcher: "subprocess.Popen[bytes]") -> bool:
-    """Wait for the program's moment; whether it came before the launcher ended."""
+    """Wait for the moment at which the program is disturbed; return True if it came before the
+    launcher ended.
+    """
     wanted = re.compile(program.moment)
     deadline = time.monotonic() + _RUN_SECONDS
     while not any(wanted.search(line) for line in place.lines()):
@@ -287,7 +292,7 @@ def _moment(place: _Place, program: Program, launcher: "subprocess.Popen[bytes]"
 
 
 def _ended(launcher: "subprocess.Popen[bytes]") -> int:
-    """The exit code; that of SIGKILL where it had to be ended."""
+    """Return the launcher's exit code; that of SIGKILL if the launcher had to be killed."""
     try:
         return launcher.wait(timeout=_RUN_SECONDS)
     except subprocess.TimeoutExpired:
@@ -308,9 +313,11 @@ def _left(place: _Place) -> tuple[str, ...]:
 
 
 def _worker(place: _Place, launcher: int, rank: int) -> int | None:
-    """The process of a rank that the first or second launcher started, by where it prints.
+    """Return the pid of a rank that the first or second launcher started, found by its output
+    files.
 
-    Its environment would not tell: a worker that was forked shows that of whoever forked it.
+    A worker's environment does not help, because a forked worker shows the environment of its
+    parent.
     """
     logs, name = str(place.work / "logs" / str(launcher)), f"/{rank}/stdout.log"
     for pid in sorted(place.pids()):
@@ -327,7 +334,9 @@ def _lines(work: Path, name: str) -> dict[Path, list[str]]:
 
 
 def _environment(work: Path, programs: Path) -> dict[str, str]:
-    """Nothing of whoever runs the corpus; no network, and a home of its own."""
+    """Return an environment without the caller's variables, without network, and with its own home
+    directory.
+    """
     return {
         "PATH": f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin",
         "HOME": str(work),

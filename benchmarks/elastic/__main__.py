@@ -104,7 +104,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _candidates(home: Path, given: argparse.Namespace) -> list[Launcher]:
-    """All launchers; those that need an environment of their own only where they are wanted."""
+    """Return all launchers; those that need their own environment only if they are requested."""
     known = list(launchers.known(home).values())
     quick = given.quick or (given.names and not given.names & set(GUESTS))
     return (
@@ -125,7 +125,7 @@ def _measured(name: str, given: argparse.Namespace) -> bool:
 
 
 def _turns(chosen: Sequence[Launcher], given: argparse.Namespace) -> Iterator[Turn]:
-    """Round by round, every launcher once, in another order each time."""
+    """Yield every launcher once per round, each round in another order."""
     wanted = {event.name for event in EVENTS} & given.names
     able = [launcher for launcher in chosen if not launcher.absent]
     for round in range(given.rounds):
@@ -144,7 +144,9 @@ def _events(launcher: Launcher) -> tuple[Event, ...]:
 
 
 def _needed(events: tuple[Event, ...], wanted: set[str]) -> tuple[Event, ...]:
-    """The events up to the last one that is wanted: each needs the world that others leave."""
+    """Return the events up to the last requested one, because each needs the world that the event
+    before it leaves.
+    """
     if not wanted:
         return events
     last = max(at for at, event in enumerate(events) if event.name in wanted)

@@ -62,7 +62,7 @@ def _crash(job: Job) -> None:
 
 
 def _nothing(job: Job) -> None:
-    """What crashed comes back by itself."""
+    """Do nothing, because a crashed worker is restarted by its launcher."""
 
 
 JOIN = Event(name="join", size=3, sudden=False, act=_join)

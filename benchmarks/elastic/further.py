@@ -77,8 +77,9 @@ def hung_peer(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
 
 
 def _silence(launcher: Launcher, *, node: int, seconds: float) -> tuple[float, float]:
-    """Stop all of a node of three. Returns seconds until the others' workers were ended, and until
-    their new world stepped."""
+    """Stop all processes of one node of three. Return the seconds until the others' workers were
+    ended, and until their new world made a step.
+    """
     with begun(launcher, 3) as job:
         old = job.world(3, _SETTLED_STEPS, 120)
         silent = job.agents[node].pids()
@@ -92,7 +93,9 @@ def _silence(launcher: Launcher, *, node: int, seconds: float) -> tuple[float, f
 
 
 def _stopped_worker(launcher: Launcher) -> float:
-    """Stop one worker of three, whose agent lives; seconds until the others' were ended."""
+    """Stop one worker of three, whose agent lives; return the seconds until the others' workers
+    were ended.
+    """
     with begun(launcher, 3) as job:
         old = job.world(3, _SETTLED_STEPS, 120)
         began = time.monotonic()
@@ -134,13 +137,13 @@ def _burst(launcher: Launcher) -> list[float]:
 
 
 def _stepped_after(job: Job, instant: float) -> bool:
-    """A process that began after ``instant`` has stepped."""
+    """Return True if a process that began after ``instant`` has made a step."""
     firsts = [w.steps[0].at for w in job.workers() if w.steps and w.steps[0].rank == 0]
     return max(firsts) > instant
 
 
 def _gaps(job: Job, since: float) -> list[float]:
-    """Between the worlds that rank 0 was in."""
+    """Return the gaps between the worlds in which rank 0 was."""
     firsts = [w for w in job.workers() if w.steps and w.steps[0].rank == 0]
     firsts.sort(key=lambda worker: worker.steps[0].at)
     pairs = pairwise(firsts)
@@ -218,7 +221,7 @@ def many_agents(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
 
 
 def _formed(job: Job, size: int) -> dict[str, float]:
-    """Wait for workers in a world of ``size``; returns when each was started (wall clock)."""
+    """Wait for workers in a world of ``size``; return when each was started (wall clock)."""
 
     def look() -> dict[str, float] | None:
         files = [f for f in job.traces.glob("*.world") if f.read_text().strip() == str(size)]
@@ -339,7 +342,7 @@ def session(home: Path, outcomes: Sequence[Outcome]) -> list[Row]:
 
 
 def _steady(launcher: Launcher, kind: str) -> float:
-    """Median seconds of a step of two processes, the slower one's."""
+    """Return the median seconds of a step of two processes, of the slower one."""
     script = str(launchers.SCRIPTS / "steady.py")
     command = [launcher.program, "--standalone", "--nproc-per-node=2", script, kind]
     with running(lambda index: command, environment(launcher), f"steady-{kind}") as job:
@@ -354,7 +357,7 @@ def _steady(launcher: Launcher, kind: str) -> float:
 
 
 def _single(outcomes: Sequence[Outcome], event: str) -> float | None:
-    """The median gap of one such event alone, where it was measured."""
+    """Return the median gap of a single such event, if it was measured."""
     seen = [change.gap_seconds for change in table.changes(outcomes, OURS, event)]
     return statistics.median(seen) if seen else None
 

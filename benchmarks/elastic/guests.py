@@ -88,7 +88,7 @@ def ft_launcher() -> Launcher:
 
 
 def _installed(name: str, packages: tuple[str, ...]) -> tuple[Path, str]:
-    """A virtual environment with these packages, and why there is none."""
+    """Return a virtual environment with these packages, or the reason why there is none."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     place = Path(cache) / "elastic-brain" / "bench" / name
     done = place / ".complete"

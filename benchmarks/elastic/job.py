@@ -236,7 +236,7 @@ def marked(mark: str) -> list[int]:
 
 
 def _started_at(pid: int) -> float | None:
-    """CLOCK_MONOTONIC seconds of a process's start, to 10 ms; None where it is gone."""
+    """Return the start of a process in CLOCK_MONOTONIC seconds, to 10 ms; None if it has ended."""
     try:
         ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except OSError:
@@ -246,7 +246,7 @@ def _started_at(pid: int) -> float | None:
 
 
 def _aside(process: str) -> bool:
-    """Dead already, or the resource tracker of ``multiprocessing``."""
+    """Return True for a dead process and for the resource tracker of ``multiprocessing``."""
     dead = Path(process, "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     return dead or b"resource_tracker" in Path(process, "cmdline").read_bytes()
 

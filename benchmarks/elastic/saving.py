@@ -70,13 +70,13 @@ def waited(workers: Sequence[Worker], old: Sequence[int], asked_at: float, every
 
 
 def _save_seconds(worker: Worker) -> Iterable[float]:
-    """From a step to the end of the save after it."""
+    """Return the seconds from a step to the end of the save after it."""
     done = {mark.step: mark.at for mark in worker.steps}
     return [mark.at - done[mark.step] for mark in worker.marks if mark.what == "saved"]
 
 
 def _step_seconds(worker: Worker) -> float:
-    """A step that no save lies in, on average; saves are part of an interval, too."""
+    """Return the mean seconds of a step without a save; saves are part of an interval, too."""
     steps = worker.steps
     return (steps[-1].at - steps[0].at) / (steps[-1].step - steps[0].step)
 

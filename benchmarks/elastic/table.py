@@ -156,7 +156,7 @@ def _peer(launcher: str) -> str:
 
 
 def _kinds(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """Launchers in their order, with those of the events that were measured."""
+    """Return the launchers in their order, each with its events that were measured."""
     names = list(dict.fromkeys(outcome.launcher for outcome in outcomes))
     kinds = [(name, event.name) for name in names for event in EVENTS]
     return [kind for kind in kinds if changes(outcomes, *kind)]

@@ -198,7 +198,9 @@ def both(shrunk: Change, grown: Change) -> Change:
 
 
 def _turn(worker: Worker, size: int, since: float) -> tuple[Mark, Mark] | None:
-    """Its last step before its first one in a world of ``size`` after ``since``, and that."""
+    """Return a process's last step before, and its first step in, a world of ``size`` after
+    ``since``.
+    """
     for last, first in pairwise(worker.steps):
         if first.at > since and first.world == size != last.world:
             return last, first
@@ -213,9 +215,11 @@ def _step_seconds(workers: Iterable[Worker]) -> float:
 def _phases(
     worker: Worker, stood_at: float, known: tuple[float, float, float | None]
 ) -> dict[str, float]:
-    """How long each phase took of the time since the old world stood; what a worker did before
-    that, while the old world still trained, took none. ``known`` is when the old world had saved,
-    when it had ended, and when the worker was started."""
+    """Return the duration of each phase since the old world's last step.
+
+    Work of a new worker while the old world still trained takes no time. ``known`` has the instants
+    at which the old world had saved and had ended, and at which the worker was started.
+    """
     instants = [*known, *(worker.first(what) for what in MILESTONES)]
     phases, reached = {}, stood_at
     for name, at in zip(PHASES, instants, strict=True):

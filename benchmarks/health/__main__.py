@@ -93,7 +93,9 @@ def hang_rows() -> list[Row]:
 
 
 def _late(each: hangs.Outcome) -> float | None:
-    """Seconds beyond its budget after which a hang was found; None: never, or too early."""
+    """Return the seconds beyond its budget after which a hang was found; None if it was never
+    found, or too early.
+    """
     if each.stopped_at is None or each.found_at is None or each.found_at < each.stopped_at:
         return None
     return each.found_at - each.stopped_at - each.budget_seconds

@@ -229,7 +229,7 @@ def _xid(number: int) -> str:
 
 
 def _clocks(root: Path) -> Diagnosis | None:
-    """A victim on another host, whose end is heard first although it failed later."""
+    """Return the diagnosis of a failure whose victim is heard first, although it failed later."""
     slow = Signs(tail="", traceback=_LAUNCH.replace("CUDA error: unspecified launch failure", "x"))
     culprit = _failed(3, 1, Signs(traceback=slow.traceback, lag_seconds=4.0), 20.0)
     other = _failed(5, 1, Signs(traceback=slow.traceback, lag_seconds=0.1), 17.0)

@@ -50,7 +50,7 @@ class Client:
 
 
 class _Connection:
-    """A connection that is opened again where the service closes it."""
+    """A connection that is opened again if the service closes it."""
 
     def __init__(self, client: Client, told: Told) -> None:
         self._client, self._told = client, told
@@ -59,7 +59,7 @@ class _Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def send(self) -> float:
-        """Send the next request; return the seconds that the service wants to be left alone."""
+        """Send the next request; return the seconds for which the client should wait then."""
         request, count = self._client.request()
         began = time.monotonic()
         try:
@@ -87,7 +87,7 @@ class _Connection:
         return int(head.split(" ", 2)[1]), float(named.get("retry-after", "0")), closes
 
     def close(self) -> None:
-        """Close it; the next request opens another."""
+        """Close the connection; the next request opens another."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None

@@ -110,7 +110,7 @@ def _sender(url: str, path: str, number: int) -> Client:
 
 
 def written(report: HostSample, node: str, milliseconds: int) -> bytes:
-    """Return a report as ``prometheus.WriteRequest``, a series for each figure."""
+    """Return a report as ``prometheus.WriteRequest``, with a series for each value."""
     figures = [({"__name__": f"node_{name}"}, getattr(report, name)) for name in _HOST]
     figures += [
         ({"__name__": f"gpu_{name}", "gpu": str(gpu.index)}, getattr(gpu, name))

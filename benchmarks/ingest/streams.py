@@ -30,7 +30,7 @@ average over the last 15 minutes was {load:.0f}, on {processors} processors.
 
 @dataclass(slots=True)
 class _Stream:
-    """An open stream: the bytes that came, and the first stream's in pieces."""
+    """An open stream: the number of bytes that came and, for the first stream, the bytes."""
 
     length: int = 0
     kept: list[bytes] | None = None
@@ -94,7 +94,7 @@ async def _cost(
     per_second: int,
     streams: Sequence[_Stream] = (),
 ) -> tuple[float, int]:
-    """Processor time while something happens so often, and the bytes that all streams got."""
+    """Return the processor time while events happen at a rate, and the bytes of all streams."""
     before, length, began = running.cpu_seconds, sum(s.length for s in streams), time.monotonic()
     for number in range(SECONDS * per_second):
         await asyncio.sleep(max(0.0, began + number / per_second - time.monotonic()))

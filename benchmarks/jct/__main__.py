@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _play(bench: Bench, parts: Sequence[str]) -> None:
-    """Run what is not kept yet, two workloads at a time."""
+    """Run the simulations whose results are not stored yet, two workloads at a time."""
     tasks = [(part, number) for number in (*range(1, 10), *SEEDS) for part in parts]
     with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
         for ended in [pool.submit(_one, bench, *task) for task in tasks]:

@@ -154,7 +154,9 @@ class Application:
         return LinearNDInterpolator(np.vstack([np.array(keys), X]), np.vstack([means, y]))
 
     def _between(self, batch: int, value: Callable[[Validation], float]) -> float:
-        """Interpolate between the runs below and above ``batch``."""
+        """Return a value interpolated between the runs with the next smaller and next larger batch
+        size.
+        """
         above = bisect_left(self.batches, batch)
         below = bisect_right(self.batches, batch) - 1
         if below < 0 or above == len(self.batches):

@@ -128,7 +128,7 @@ class Bench:
 
     @cached_property
     def _state(self) -> str:
-        """Digest of code and data."""
+        """Return a digest of code and data."""
         found = hashlib.sha256()
         for file in self._sources():
             found.update(file.name.encode() + file.read_bytes())

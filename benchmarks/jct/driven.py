@@ -156,10 +156,10 @@ class Driven:
     ) -> None:
         """
         Args:
-            kinds: Of nodes, by name.
-            knowledge: What jobs tell.
-            restart_seconds: Of a script that says nothing of its own.
-            migrate: Whether a job may change its kind of node, a setting of Brain's.
+            kinds: The kinds of nodes, by name.
+            knowledge: The facts that jobs declare.
+            restart_seconds: Cost of a restart of a script that has no cost of its own.
+            migrate: Brain's setting: True if a job may change its kind of node.
         """
         self._knowledge = knowledge
         self._world = SimulatedCluster(Spec(nodes=kinds, restart_seconds=restart_seconds), (), {})
@@ -192,16 +192,16 @@ class Driven:
         script: Callable[[J], Script],
         standing: Callable[[J], Standing],
     ) -> dict[str, Placement]:
-        """Tell what a round brought, let the service turn, and do what it wishes.
+        """Report the events of a round, let the service take a turn, and apply the desired worlds.
 
         Args:
             now: Virtual seconds.
-            jobs: That came and have not ended.
-            script: What a job runs; asked once.
-            standing: How far it is; asked once more when it has ended.
+            jobs: The jobs that have arrived and not ended.
+            script: Returns the script of a job; called once for each job.
+            standing: Returns the progress of a job; called once more after its end.
 
         Returns:
-            Nodes of each job's replicas, by its name; none where it waits.
+            The nodes of each job's replicas, by the job's name; no nodes if the job waits.
         """
         for job in jobs:
             if job.name not in self.runs:

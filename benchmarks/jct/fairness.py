@@ -39,21 +39,25 @@ def rhos(jobs: Sequence[Job], outcome: Outcome, rules: Rules) -> list[float]:
 
 
 def _company(began: np.ndarray, ended: np.ndarray) -> np.ndarray:
-    """Mean number of jobs present while each was, itself among them; arrays of shape (jobs,)."""
+    """Return the mean number of jobs that were present with each job, itself included; arrays of
+    shape (jobs,).
+    """
     first = np.maximum(began[:, None], began[None, :])
     last = np.minimum(ended[:, None], ended[None, :])
     return np.asarray(np.maximum(last - first, 0).sum(axis=1) / (ended - began))
 
 
 def _alone(job: Job, most: float, per_node: int) -> float:
-    """Seconds with at most so many accelerators, which need not be whole; one at least."""
+    """Return the seconds with at most this number of accelerators (a fraction is allowed), at least
+    one.
+    """
     table = job.application
     sizes = (1,) if table.fixed else [size for size in _SIZES if size <= max(most, 1)]
     return job.slowdown * min(_seconds(_Key(table), size, per_node) for size in sizes)
 
 
 class _Key:
-    """An application to remember by what it is, not by what is in it."""
+    """An application as a cache key that is compared by identity."""
 
     def __init__(self, table: Application) -> None:
         self.table = table
@@ -67,7 +71,9 @@ class _Key:
 
 @cache
 def _seconds(key: _Key, size: int, per_node: int) -> float:
-    """Seconds of a whole run on a size; infinite where no batch can be split over it."""
+    """Return the seconds of a whole run at a size; infinite if no batch can be divided among its
+    replicas.
+    """
     table = key.table
     whole, rest = divmod(size, per_node)
     where = (per_node,) * whole + ((rest,) if rest else ())
@@ -81,7 +87,9 @@ def _seconds(key: _Key, size: int, per_node: int) -> float:
 
 
 def _rates(table: Application, where: tuple[int, ...], batch: int) -> np.ndarray | None:
-    """Progress a second in each epoch, shape (epochs,); None where the batch cannot be split so."""
+    """Return the progress per second in each epoch, shape (epochs,); None if the batch cannot be
+    divided in this way.
+    """
     size = sum(where)
     local, accumulation = share(table, batch, size)
     local = min(local, table.largest_batch // (size * accumulation))

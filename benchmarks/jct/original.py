@@ -60,7 +60,7 @@ def simulate(simulator: Path, file: Path, jobs: Sequence[Job], policy: Policy) -
 
 
 def _loaded(simulator: Path) -> types.ModuleType:
-    """The original's module ``simulator``, with the rest of the original behind it."""
+    """Return the original's module ``simulator``, with its other modules importable."""
     if not (simulator / "simulator.py").exists():
         raise BadInput(
             f"{simulator} has no simulator.py; give the folder simulator of Pollux's artifact"
@@ -86,7 +86,7 @@ def _loaded(simulator: Path) -> types.ModuleType:
 
 
 def _fit(nodes: Any, replicas: Any, local: Any, compute: Any, step: Any) -> Any:
-    """The agent's fit with an analytic gradient."""
+    """Fit as the original agent does, with an analytic gradient."""
     model = Pollux()
     columns = (nodes, replicas, local, np.ones(len(nodes)))
     model.fit(np.column_stack(columns).astype(float), np.array(step), np.array(compute))
@@ -126,7 +126,7 @@ class Guest:
 
 
 def _reflect(theirs: Any, ours: Job) -> None:
-    """Copy the state of the original's job to ours."""
+    """Copy the state of the original's job to our job object."""
     ours.progress, ours.epoch = theirs.progress, theirs.epoch
     ours.completed = theirs.completion_time
     ours.placement = tuple(theirs.placement)
@@ -135,7 +135,7 @@ def _reflect(theirs: Any, ours: Job) -> None:
 
 
 def _batches(theirs: Any, ours: Job) -> None:
-    """The batch that ours has is the batch of theirs."""
+    """Copy the batch size of our job to the original's job."""
     before = theirs.update_local_bsz
 
     def update(placement: Sequence[int]) -> None:

@@ -115,7 +115,7 @@ class Job:
             self.split()
 
     def _until(self, seconds: float, speed: float) -> float:
-        """Train to the end of the time or of the epoch; return how long that took."""
+        """Train to the end of the time or of the epoch; return the seconds that this took."""
         goal = self.application.progress[self.epoch + 1]
         if self.progress + speed * seconds < goal:
             self.progress += speed * seconds
@@ -126,7 +126,7 @@ class Job:
         return spent
 
     def _speed(self) -> float:
-        """Progress a second."""
+        """Return the progress per second."""
         application, replicas = self.application, self.replicas
         batch = replicas * self.local_batch * self.accumulation
         step, sync = application.seconds(self.placement, self.local_batch)
@@ -164,13 +164,13 @@ class Policy(Protocol):
     def decide(
         self, now: float, jobs: Sequence[Job], capacity: Sequence[int], current: Allocation
     ) -> Allocation:
-        """Decide who gets what.
+        """Return the GPUs that each job gets.
 
         Args:
-            now: Virtual time.
-            jobs: Submitted and not ended, in the order of the workload.
-            capacity: GPUs per node.
-            current: What those jobs hold.
+            now: Virtual time in seconds.
+            jobs: Jobs that were submitted and have not ended, in the order of the workload.
+            capacity: GPUs of each node.
+            current: The GPUs that these jobs hold.
         """
         ...
 
@@ -254,7 +254,7 @@ def simulate(jobs: Sequence[Job], policy: Policy, rules: Rules | None = None) ->
 
 
 def _crowded(current: Allocation) -> set[int]:
-    """Nodes with more than one distributed job."""
+    """Return the nodes with more than one distributed job."""
     spread = Counter(node for held in current.values() if len(set(held)) > 1 for node in set(held))
     return {node for node, count in spread.items() if count > 1}
 

@@ -105,8 +105,10 @@ def _given(
     makespan: float | None = None,
     restart_seconds: float = RESTART_SECONDS,
 ) -> list[Row]:
-    """The service on published workloads, all of which constants were chosen on: beside Pollux,
-    and on a variant, that Pollux did not run, beside Tiresias without a bar."""
+    """Return rows of the service on published workloads, on all of which constants were chosen:
+    compared with Pollux; on a variant, which Pollux did not run, compared with Tiresias without a
+    bar.
+    """
     numbers = bench.given(load)
     if not numbers:
         return []
@@ -138,7 +140,7 @@ def _drawn(bench: Bench, level: Knowledge, share: float) -> list[Row]:
 
 
 def _fair(bench: Bench, level: Knowledge) -> list[Row]:
-    """Finish-time fairness on the published workloads, beside that of Tiresias."""
+    """Return rows of finish-time fairness on the published workloads, compared with Tiresias."""
     numbers = bench.given(1.0)
     ours, theirs = list[float](), list[float]()
     for number in numbers:
@@ -166,7 +168,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _names(bench: Bench) -> list[Row]:
-    """How much other names of scripts and jobs change; they are keys and nothing else."""
+    """Return rows with the effect of other names of scripts and jobs, which serve only as keys."""
     numbers, level = bench.given(1.0), Knowledge.HISTORY
     usual = [_turn(bench, level, 1.0, one).mean_seconds for one in numbers]
     renamed = replace(bench, variant=_RENAMED)

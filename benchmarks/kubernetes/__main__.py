@@ -99,7 +99,9 @@ def _writes(of: str, life: Life) -> Iterator[Row]:
 
 
 def _growth(few: Life, many: Life) -> Iterator[Row]:
-    """Cost per job beside that of fewer jobs: at most linear where the ratio is 1."""
+    """Return a row with the cost per job relative to that of fewer jobs; at a ratio of 1 the cost
+    grows linearly.
+    """
     for what, unit, one, other in (
         ("CPU from birth to Running", "ms", 1000 * many.cpu_seconds, 1000 * few.cpu_seconds),
         ("CPU while idle", "‰ of a core", 10 * many.idle_percent, 10 * few.idle_percent),

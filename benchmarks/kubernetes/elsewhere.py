@@ -41,7 +41,7 @@ _COUNTED = re.compile(r"apiserver_request_total\{(.*)\} (\S+)")
 
 
 class _Between(Listening):
-    """Passes requests on to the API server of a kubeconfig, and breaks what is to break."""
+    """Passes requests on to the API server of a kubeconfig, and causes faults on request."""
 
     def __init__(self, kubeconfig: Path) -> None:
         super().__init__("between")
@@ -50,7 +50,7 @@ class _Between(Listening):
         self.start()
 
     def application(self) -> web.Application:
-        """What passes on."""
+        """Return the application that passes requests on."""
         return self._passing.application()
 
     def end_watches(self) -> None:
@@ -58,7 +58,7 @@ class _Between(Listening):
         self._passing.end_watches()
 
     def expire(self) -> None:
-        """End every watch as if its past were forgotten."""
+        """End every watch as the API server does when its history has expired."""
         self.call(lambda: self._passing.end_watches(expire=True))
 
 

@@ -61,7 +61,7 @@ def beside_kopf(plans: int, jobs: int, kubeconfig: str = "") -> Iterator[Row]:
 
 
 def _kopf(plans: int, kubeconfig: str) -> tuple[float, float, float]:
-    """Seconds, CPU seconds and MiB of kopf for so many."""
+    """Return the seconds, CPU seconds and MiB that kopf needs for the given number of plans."""
     with server(kubeconfig) as api:
         api.ask("plans", count=plans, jobs=1)
         began = time.monotonic()

@@ -207,10 +207,12 @@ def product(
     *,
     lease_seconds: float | None = 30.0,
 ) -> Iterator[Product]:
-    """Brain on its own database (SQLite) and one operator at that server; ``older``: a commit.
+    """Yield Brain on its own database (SQLite) and one operator on the server; ``older`` is a
+    commit to run instead.
 
-    ``lease_seconds``: none is lost on a busy machine, where nobody would start it again; None: the
-    operator's own, where a failover is measured.
+    ``lease_seconds`` is long by default, so that no lease is lost on a busy machine, where nobody
+    would start the operator again. With None the operator's own default applies, for the
+    measurement of a failover.
     """
     with tempfile.TemporaryDirectory(prefix="brain-bench-") as place, ExitStack() as stack:
         home = Path(place)

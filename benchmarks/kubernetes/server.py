@@ -50,7 +50,7 @@ class Emulated:
         return self._create(workload.GROUP, "elasticjobs", made)
 
     def plans(self, count: int, jobs: int) -> dict[str, Any]:
-        """Create plans for so many jobs."""
+        """Create plans for the given number of jobs."""
         made = [workload.plan(n, jobs) for n in range(count)]
         return self._create(workload.GROUP, "scaleplans", made)
 
@@ -106,7 +106,7 @@ class Emulated:
         return {}
 
     def close(self) -> None:
-        """End with this process."""
+        """Do nothing, because the emulator ends with this process."""
 
     def _create(
         self,

@@ -42,7 +42,7 @@ class TlsServer(Server):
 
 
 def _certify(file: Path) -> None:
-    """Write a key and its certificate, such as kubeadm makes, for a day."""
+    """Write a key and its certificate, valid for a day, like those that kubeadm creates."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
     now = datetime.now(UTC)

@@ -53,14 +53,14 @@ def beliefs(problem: Mapping[str, Any]) -> Iterator[tuple[str, list[Band | None]
 
 
 def _foretold(points: Sequence[Point], present: Point, terms: Any) -> Prediction | None:
-    """In a band that nothing has widened yet."""
+    """Return a forecast whose band is not widened yet."""
     bare = [replace(point, foretold=None) for point in points]
     model = fit(bare[-1], bare[:-1], terms=terms) if bare else None
     return None if model is None else _predicted(model, present.replicas, present.nodes)
 
 
 def _predicted(model: JobModel, replicas: int, nodes: int) -> Prediction | None:
-    """A surprised model answers only for what it saw: it promises nothing else."""
+    """Return a prediction; a surprised model answers only for sizes that it has seen."""
     try:
         return model.predict(replicas, nodes=nodes)
     except Undetermined:

@@ -92,7 +92,9 @@ def _task(folder: Path, kind: str, suffix: str) -> Task:
 
 
 def _noise(folder: Path) -> tuple[float, float]:
-    """The smallest batch trained with, and its gradient noise scale in mid training."""
+    """Return the smallest batch size of the training runs, and its gradient noise scale in mid
+    training.
+    """
     files = {int(file.stem.rpartition("-")[2]): file for file in folder.glob("validation-*.csv")}
     first = min(files)
     with files[first].open() as lines:

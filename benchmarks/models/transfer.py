@@ -76,7 +76,7 @@ def _score(
 
 
 def _smallest(task: Task, number: int, batch: float) -> list[int]:
-    """Rows with fewest replicas, those nearest to ``batch`` first."""
+    """Return the rows with the fewest replicas, those nearest to ``batch`` first."""
     far = np.abs(np.log(task.X[:, 2] / batch))
     return [int(row) for row in np.lexsort((far, task.X[:, 1]))[:number]]
 

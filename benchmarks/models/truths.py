@@ -173,7 +173,7 @@ def walk(chance: np.random.Generator) -> list[int]:
 def _point(
     truth: Truth, epoch: int, size: int, told: bool, chance: np.random.Generator
 ) -> Mapping[str, Any]:
-    """What a service measures of one world."""
+    """Return the point that a service measures of one world."""
     error = float(chance.uniform(0.002, 0.02))
     step, wait = truth.step(size, chance)
     aged = float(np.exp(truth.drift * epoch + chance.normal(0, np.hypot(_REPEAT, error))))
@@ -206,7 +206,7 @@ def _rate(truth: Truth, number: int, size: int, chance: np.random.Generator) -> 
 
 
 def _between(chance: np.random.Generator, low: float, high: float) -> float:
-    """Evenly in logarithms."""
+    """Return a random value between two bounds, uniform in logarithms."""
     return float(np.exp(chance.uniform(np.log(low), np.log(high))))
 
 
@@ -227,7 +227,7 @@ def plain_ring(chance: np.random.Generator) -> Truth:
 
 
 def _loads(truth: Truth, chance: np.random.Generator, *, keeps_global: bool) -> Truth:
-    """Loaders of each replica, or of each node, are about as fast as its steps."""
+    """Set loaders of each replica, or of each node, that are about as fast as its steps."""
     return replace(
         truth,
         keeps_global=keeps_global,
@@ -238,19 +238,25 @@ def _loads(truth: Truth, chance: np.random.Generator, *, keeps_global: bool) -> 
 
 
 def _storage(truth: Truth, chance: np.random.Generator) -> Truth:
-    """One storage feeds all: from some size on, or from the first, more replicas bring nothing."""
+    """Set one storage for all replicas: from some size on, or from the first, more replicas bring
+    nothing.
+    """
     load, hardness = _between(chance, 0.1, 2.0), float(chance.uniform(8, 50))
     return replace(truth, load=load, shared_by="storage", hardness=hardness)
 
 
 def _cliff(truth: Truth, chance: np.random.Generator) -> Truth:
-    """The first batch of one replica spills: fewer replicas are slower than their share."""
+    """Set a first batch that is too large for one replica, so that few replicas are slower than
+    their share.
+    """
     cliff = truth.batch / float(2 ** chance.integers(0, 4)) * 0.99
     return replace(truth, keeps_global=True, cliff=cliff, slower=float(chance.uniform(1.2, 2.5)))
 
 
 def _linear(truth: Truth, chance: np.random.Generator) -> Truth:
-    """Every replica sends to one: the exchange grows with each."""
+    """Set an exchange in which every replica sends to one, so that its time grows with each
+    replica.
+    """
     far = _between(chance, 0.01, 0.15)
     return replace(truth, linear=True, far=far, near=far * _between(chance, 0.1, 0.6))
 

@@ -157,7 +157,7 @@ class Governed:
         return self._size
 
     def _form(self, at: float) -> None:
-        """A new world's replicas, and that it forms."""
+        """Report a new world's replicas, and that the world formed."""
         size = self._size
         roles = ((CHIEF, RoleSize()), (PS, RoleSize(replicas=size.servers)))
         self._epoch, self._in_world = self._epoch + 1, 0
@@ -232,7 +232,7 @@ class Governed:
         )
 
     def _tell(self, tx: Transaction, reading: Reading) -> None:
-        """What the chief's probe and the collector say of the last seconds."""
+        """Report what the chief's probe and the collector would report about the last seconds."""
         self._sequence += 1
         steps = max(1, round(reading.steps_per_second * TICK))
         self._in_world += steps

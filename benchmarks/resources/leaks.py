@@ -54,7 +54,7 @@ def _trace(random: np.random.Generator, leaks: bool) -> Trace:
 
 
 def _noise(random: np.random.Generator, size: float) -> Floats:
-    """Noise that keeps nine tenths of itself from minute to minute."""
+    """Return noise of which nine tenths persist from minute to minute."""
     noise, last = np.empty(MINUTES), 0.0
     for minute, fresh in enumerate(random.normal(0, size, MINUTES)):
         noise[minute] = last = 0.9 * last + 0.436 * fresh

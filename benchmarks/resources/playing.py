@@ -54,7 +54,7 @@ class Policy(Protocol):
         ...
 
     def stops(self, had: Size, has: Size) -> bool:
-        """True if the change stops all of the job's processes."""
+        """Return True if the change stops all of the job's processes."""
         ...
 
 

@@ -162,7 +162,7 @@ def rows() -> list[Row]:
 
 
 def _beside(name: str, found: dict[str, list[Outcome]]) -> Iterator[Row]:
-    """Ours as multiples of the peer's, each with its bar."""
+    """Return our results as multiples of the peer's, each with its bar."""
     figures = (
         ("time in which a replica wants more than it has", "over", 0.5),
         ("unused part of a request", "slack", 1.25),

@@ -152,7 +152,7 @@ class Rules:
         return float(np.mean([one.steps_per_second for one in self._seen[-count:]]))
 
     def _busy(self, count: int = 3) -> Floats:
-        """Mean processors of each server."""
+        """Return the mean number of busy processors of each server."""
         return np.mean([one.server_cpus for one in self._seen[-count:]], axis=0)
 
     def _left(self) -> float:
@@ -219,6 +219,6 @@ def with_server(size: Size, **amounts: float) -> Size:
 
 
 def _major(values: Sequence[float]) -> float:
-    """Mean of the half of the values around their median."""
+    """Return the mean of the middle half of the values."""
     low, high = np.quantile(values, (0.25, 0.75))
     return float(np.mean([one for one in values if low <= one <= high]))

@@ -28,7 +28,7 @@ class Outcome:
 
     @property
     def in_time(self) -> bool:
-        """True if the warning came early enough."""
+        """Return True if the warning came early enough."""
         return self.warned is not None and self.ends - self.warned >= _ENOUGH
 
 

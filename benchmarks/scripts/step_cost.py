@@ -50,7 +50,7 @@ def unobserved() -> Iterator[None]:
 
 
 def main() -> None:
-    """Measure."""
+    """Measure pairs of steps, and write them."""
     torch.set_num_threads(1)
     layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
     network = torch.nn.Sequential(*layers)

@@ -1,8 +1,9 @@
-"""``train.py`` written anew for torchft, which has no launcher: its Manager is part of the loop.
+"""``train.py`` for torchft, which has no launcher: its Manager is part of the training loop.
 
-The same network, steps and trace; state is healed from a living replica instead of a checkpoint.
-Gradients go through the Manager itself, one tensor as in one bucket: release 0.2's own wrapper of
-DistributedDataParallel ends the process (``assert fut._fut``) where a peer goes in an all-reduce.
+Network, steps and trace are those of ``train.py``; a restarted replica copies its state from a
+living one instead of a checkpoint. Gradients go through the Manager itself, as one tensor in one
+bucket, because the DistributedDataParallel wrapper of release 0.2 ends the process (``assert
+fut._fut``) if a peer leaves during an all-reduce.
 """
 
 import os
@@ -17,7 +18,7 @@ from torchft import Manager, Optimizer, ProcessGroupGloo  # noqa: E402
 
 
 def main() -> None:
-    """Train until told otherwise."""
+    """Train until the launcher or the benchmark ends the process."""
     trace = train.Trace()
     trace.tell("began", at=BEGAN)
     torch.manual_seed(0)

@@ -54,7 +54,7 @@ class Optimus:
         return sizes
 
     def _gain(self, job: Job, replicas: int) -> float:
-        """Seconds that one more replica saves."""
+        """Return the seconds that one more replica saves."""
         if replicas >= _most(job):
             return 0.0
         saved = self._step(job, replicas) - self._step(job, replicas + 1)
@@ -74,7 +74,7 @@ def _most(job: Job) -> int:
 
 
 def _left(job: Job) -> float:
-    """Steps to the end."""
+    """Return the number of remaining steps."""
     last = job.application.epochs - 1
     if last <= job.epoch:
         return 1.0
@@ -83,7 +83,9 @@ def _left(job: Job) -> float:
 
 
 def _step(application: Application, batch: int, replicas: int) -> float:
-    """True step seconds on as few nodes as hold the replicas; one takes two micro-batches."""
+    """Return the true step seconds on as few nodes as possible; a single replica takes two
+    micro-batches.
+    """
     whole, rest = divmod(replicas, GPUS_PER_NODE)
     placement = (GPUS_PER_NODE,) * whole + ((rest,) if rest else ())
     local, accumulation = share(application, batch, replicas)

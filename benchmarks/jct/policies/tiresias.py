@@ -48,7 +48,9 @@ class Tiresias:
         return fill(held, missing, capacity)
 
     def _queue(self, now: float, active: dict[str, Job]) -> None:
-        """Account for what ran since the last look, and demote who had enough."""
+        """Add the service of the last round, and move jobs that have had enough to the second
+        queue.
+        """
         for name in active:
             if self._running.get(name):
                 self._ran[name] = self._ran.get(name, 0.0) + now - self._looked

@@ -71,7 +71,7 @@ def simulate(
 
 
 def _loaded(simulator: Path) -> types.ModuleType:
-    """The original's module ``cluster``, with the rest of the original behind it."""
+    """Return the original's module ``cluster``, with its other modules importable."""
     if not (simulator / "cluster.py").exists():
         raise BadInput(
             f"{simulator} has no cluster.py; give the folder sia-simulator of Sia's artifact"
@@ -113,7 +113,7 @@ def _fit_faster() -> None:
 
 
 def _cluster(original: types.ModuleType, file: Path, kinds: Sequence[Kind]) -> tuple[Any, Any]:
-    """The original's cluster, and a policy that it takes for its own."""
+    """Return the original's cluster, with an object that it uses as its policy."""
     pandas = sys.modules["pandas"]
     nodes = {kind.name: kind.nodes for kind in kinds}
     gpus = {kind.name: kind.gpus_per_node for kind in kinds}
@@ -171,7 +171,7 @@ def reflect(theirs: Any, ours: Job) -> None:
 
 
 def _batches(theirs: Any, ours: Job) -> None:
-    """Let our policy choose the batch where it wants to."""
+    """Let our policy choose the batch size if it wants to."""
     before = theirs.update_local_bsz
 
     def update(placement: Sequence[int]) -> None:

@@ -46,7 +46,7 @@ class Kind:
         return self.nodes * self.gpus_per_node
 
     def packed(self, gpus: int) -> tuple[int, ...]:
-        """GPUs per node on as few nodes as hold them.
+        """Return the GPUs per node on as few nodes as possible.
 
         >>> Kind(name="aws", nodes=6, gpus_per_node=4).packed(6)
         (4, 2)
@@ -66,7 +66,7 @@ _MODELS = {"T4": "aws", "V100": "azure", "A100": "dgx-ext", "2080Ti": "rtx", "RT
 
 
 def cluster(text: str) -> tuple[Kind, ...]:
-    """Kinds of a cluster like ``6xT4x4+2xA100x8``: nodes, model or table, GPUs per node.
+    """Return the kinds of a cluster like ``6xT4x4+2xA100x8``: nodes, model or table, GPUs per node.
 
     >>> [(kind.name, kind.gpus) for kind in cluster("6xT4x4+2xA100x8")]
     [('aws', 24), ('dgx-ext', 16)]

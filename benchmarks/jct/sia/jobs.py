@@ -135,7 +135,7 @@ class Job:
         self.gpu_seconds += seconds * sum(self.shape)
 
     def _train(self, table: Application, seconds: float) -> float:
-        """Train until the seconds or the epoch end; returns seconds spent."""
+        """Train until the seconds or the epoch end; return the seconds spent."""
         step, sync = table.seconds(self.shape, self.local)
         self._learn(table, step, sync)
         assert self.gradients is not None
@@ -160,7 +160,7 @@ class Job:
         return sum(self.shape) * self.local * self.micro
 
     def _learn(self, table: Application, step: float, sync: float) -> None:
-        """See a step's times and gradients."""
+        """Record a step's times and gradients."""
         assert self.kind is not None
         square, variance = table.gradients(self.batch, self.epoch)
         self.gradients = Gradients(square=square, variance=variance, first_batch=table.first_batch)
@@ -168,7 +168,7 @@ class Job:
         self.profiles.setdefault(self.kind, {}).setdefault(key, (step, sync))
 
     def _rebatch(self) -> None:
-        """Choose the batch for what it runs on."""
+        """Choose the batch size for the present accelerators."""
         assert self.kind is not None
         table = self.tables[self.kind]
         chosen = None if self.batching is None else self.batching(self, self.kind, self.shape)

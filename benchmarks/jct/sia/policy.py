@@ -1,4 +1,4 @@
-"""Sia: one configuration per job by integer programming, every round.
+"""Sia: chooses one configuration per job by integer programming in every round.
 
     minimise  sum over jobs of (goodput / least goodput of the job * r)^p     with p = -0.5,
     r = (age - restarts * cost) / (age + cost) but for the current configuration,
@@ -43,7 +43,7 @@ _PENALTY_SECONDS = 30.0
 
 
 def sizes(kind: Kind) -> list[int]:
-    """GPUs of the configurations on a kind, rising.
+    """Return the numbers of GPUs of the configurations on a kind, in ascending order.
 
     >>> sizes(Kind(name="rtx", nodes=3, gpus_per_node=8))
     [1, 2, 4, 8, 16, 24]
@@ -87,7 +87,9 @@ class Sia:
         return placed(asked, kinds)
 
     def _row(self, job: Job, kinds: Sequence[Kind]) -> Floats:
-        """Goodput of every configuration over the job's least; next to nothing where forbidden."""
+        """Return the goodput of every configuration divided by the job's least; almost 0 if the
+        configuration is forbidden.
+        """
         if not job.profiles:
             all_sizes = np.concatenate([sizes(kind) for kind in kinds])
             return np.where(all_sizes == 1, 1.0, _NOTHING)

@@ -85,7 +85,7 @@ def rows(bench: Bench) -> list[Row]:
 
 
 def _player(bench: Bench) -> Play:
-    """Plays the arrivals of a file, or what a variant makes of them."""
+    """Return a function that simulates the arrivals of a file, or a variant of them."""
     if bench.variant is None:
         return simulate
     changed = bench.variant.arrivals

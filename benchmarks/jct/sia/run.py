@@ -29,13 +29,13 @@ class Policy(Protocol):
     def decide(
         self, now: float, jobs: Sequence[Job], kinds: Sequence[Kind], current: Division
     ) -> Division:
-        """Divide the cluster.
+        """Return the division of the cluster among jobs.
 
         Args:
             now: Virtual seconds.
-            jobs: Submitted and not done, in the order of the workload.
-            kinds: The cluster.
-            current: What those jobs hold.
+            jobs: Jobs that were submitted and have not ended, in the order of the workload.
+            kinds: The kinds of nodes of the cluster.
+            current: The accelerators that these jobs hold.
         """
         ...
 
@@ -89,7 +89,7 @@ def play(
 
 
 def _lasting(tables: Tables, share: float) -> Tables:
-    """Tables of a job that trains for a share of the usual epochs."""
+    """Return the tables of a job that trains for a share of the usual epochs."""
     if share == 1:
         return tables
     return {kind: lasting(table, epochs(table, share)) for kind, table in tables.items()}

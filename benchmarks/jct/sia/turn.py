@@ -46,7 +46,7 @@ class Turn:
         return {name: self._grant(nodes) for name, nodes in placements.items() if nodes}
 
     def _grant(self, placement: Placement) -> Grant:
-        """A placement as the simulator takes it, nodes with most GPUs first."""
+        """Return a placement in the simulator's form, with the nodes with most GPUs first."""
         ordered = sorted(Counter(placement).items(), key=lambda one: (-one[1], one[0]))
         kind = self._driven.nodes[placement[0]].kind
         first = next(node.index for node in self._driven.nodes if node.kind == kind)
