@@ -116,7 +116,7 @@ def test_a_leak_is_the_first_thing_to_hear_of(tmp_path: Path):
 def test_a_job_that_nobody_read_says_what_is_missing(tmp_path: Path):
     found = card(training(), tmp_path)
     assert found.lines == ()
-    assert found.headline == "Brain has not measured enough for a verdict yet."
+    assert found.headline == "Brain has not measured enough yet to judge the reservation."
     assert "a collector must run there" in found.missing[0]
 
 

@@ -340,7 +340,7 @@ def _headline(card: JobReport) -> str:
     return (
         "The reservation fits what the job uses; leave it as it is."
         if known
-        else ("Brain has not measured enough for a verdict yet.")
+        else ("Brain has not measured enough yet to judge the reservation.")
     )
 
 

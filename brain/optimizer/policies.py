@@ -94,7 +94,8 @@ class Efficient:
         elif best < situation.replicas:
             code = "saves-replicas"
             reason = (
-                f"{best} of {situation.replicas} replicas keep {percent(share)}: {rate} of {now}"
+                f"{best} of {situation.replicas} replicas keep {percent(share)} of the throughput: "
+                f"{rate} of {now}"
             )
         elif predicted.exploring:
             code = "exploring"
@@ -146,7 +147,7 @@ class WorthARestart:
                 f"at least {change(limits.minimum_gain)}"
             )
         elif advantage < _LEAST_ADVANTAGE:
-            why = f"{change(hoped)} hardly pays for {count(size, 'replica')}"
+            why = f"a gain of {change(hoped)} hardly pays for {count(size, 'replica')}"
         elif situation.restart_seconds / gain > limits.payback_seconds:
             pays = duration(situation.restart_seconds / gain)
             why = f"{change(gain)} pays for a restart of {cost} after {pays}, "

@@ -105,7 +105,7 @@ def test_the_report_of_a_job_left_to_people_tells_what_brain_would_have_done(
 
 def test_the_report_of_a_job_that_nobody_read_says_what_is_missing(service: dict[str, str]) -> None:
     said = typed("report", "unread", environment=service).stdout.splitlines()
-    assert said[0] == "Brain has not measured enough for a verdict yet."
+    assert said[0] == "Brain has not measured enough yet to judge the reservation."
     assert said[1].startswith("Missing: there is no reading of this job's machines yet")
 
 

@@ -150,7 +150,10 @@ def _changes(division: Division, made: Change, situation: Situation) -> Choice:
         whom = (
             f"{', '.join(takers)} {verb} more from the rest" if takers else "others wait to start"
         )
-        reason = f"{grant.replicas} of {before} replicas keep {percent(share)}: {rate}; {whom}"
+        reason = (
+            f"{grant.replicas} of {before} replicas keep {percent(share)} of the throughput: "
+            f"{rate}; {whom}"
+        )
         code, tried = "makes-room", trial(situation, grant.replicas)
         if tried is not None:
             code, reason = "tried-smaller", f"{tried.why}; {reason}"
