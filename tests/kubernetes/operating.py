@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.runtime import Cluster, ElectionTerms, connect
 from scaler.kubernetes.runtime.cluster import EVENT, POD, Key, Unreachable
 from scaler.kubernetes.runtime.cluster.transport import Stream, TransportAnswer, TransportRequest
+from scaler.kubernetes.runtime.pace import Clock
 from scaler.loop import Scaler
 from scaler.pace import Pace
 from tests.api.app import Api
@@ -253,7 +254,9 @@ def terms(namespace: str) -> ElectionTerms:
     )
 
 
-def placed(server: Ground, api: Api, namespace: str, **more: Any) -> Place:
+def placed(
+    server: Ground, api: Api, namespace: str, clock: Clock | None = None, **more: Any
+) -> Place:
     """One more operator for a namespace, at work."""
     line = Line(server)
     given: dict[str, Any] = {
@@ -267,7 +270,7 @@ def placed(server: Ground, api: Api, namespace: str, **more: Any) -> Place:
         "injection": AgentInjection(image="brain:1"),
     }
     options = OperatorOptions(**(given | more))
-    made = Operator(options, Cluster(line), api.client(Role.SCALER))
+    made = Operator(options, Cluster(line, clock=clock), api.client(Role.SCALER))
     made.know(find_out(made.manager.cluster, options))
     made.brain.look()
     made.manager.start()
@@ -296,7 +299,7 @@ def looping(place: Place) -> Iterator[None]:
                 backend,
                 file,
                 pool="kubernetes",
-                clock=_now,
+                clock=place.operator.now,
                 pace=pace,
                 spares=place.operator.spares,
                 apart=True,
@@ -317,14 +320,14 @@ def looping(place: Place) -> Iterator[None]:
 
 
 @contextmanager
-def living(place: Place) -> Iterator[None]:
-    """The loop, and Brain's turns, as often as a test has patience for."""
+def living(place: Place, brain_ahead: timedelta = timedelta()) -> Iterator[None]:
+    """The loop, and Brain's turns, as often as a test has patience for; Brain's clock is ahead."""
     done = threading.Event()
     pool = PoolName("kubernetes")
 
     def turns() -> None:
         while not done.wait(0.1):
-            place.api.now = _now()
+            place.api.now = _now() + brain_ahead
             cycle.turn(place.api.stores, pool, place.api.settings, place.api.now)
             place.look()
 

@@ -348,3 +348,14 @@ def test_dlrovers_lease_is_respected_while_it_is_renewed():
 
     assert dlrover_leads([lease], now) == "controller-0 in namespace dlrover"
     assert dlrover_leads([lease], now + timedelta(minutes=5)) is None
+
+
+def test_dlrovers_lease_is_respected_though_the_clock_of_its_holder_is_behind():
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    written = [{"manager": "manager", "time": "2026-11-21T11:59:50Z"}, {"manager": "kubectl"}]
+    renewed = {"holderIdentity": "controller-0", "renewTime": "2026-11-21T11:49:50.000000Z"}
+    metadata = {"name": DLROVER_LEASE, "namespace": "dlrover", "managedFields": written}
+
+    found = dlrover_leads([{"metadata": metadata, "spec": renewed}], now)
+
+    assert found == "controller-0 in namespace dlrover"

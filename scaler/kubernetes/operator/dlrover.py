@@ -6,6 +6,7 @@ from datetime import datetime
 from brain.errors import BadInput, NotAllowed, NotFound
 from scaler.kubernetes.runtime import Cluster, Object
 from scaler.kubernetes.runtime.cluster import LEASE
+from scaler.kubernetes.runtime.status import read_instant
 
 #: The lease of DLRover's own controller (``LeaderElectionID`` of go/elasticjob/main.go).
 DLROVER_LEASE = "dlrover-elasticjob"
@@ -13,13 +14,14 @@ DLROVER_LEASE = "dlrover-elasticjob"
 _STALE = 3.0
 
 
-def refuse_beside(cluster: Cluster, own_namespace: str, now: datetime) -> None:
+def refuse_beside(cluster: Cluster, own_namespace: str) -> None:
     """Raise if DLRover's controller serves this cluster.
 
     Raises:
         BadInput: DLRover's controller holds its lease.
     """
-    holder = dlrover_leads(_leases(cluster, own_namespace), now)
+    leases = _leases(cluster, own_namespace)
+    holder = dlrover_leads(leases, cluster.clock.now())
     if holder is not None:
         raise BadInput(
             f"lease {DLROVER_LEASE} is held by {holder}: DLRover's controller serves "
@@ -44,13 +46,28 @@ def _leases(cluster: Cluster, own_namespace: str) -> list[Object]:
 
 
 def dlrover_leads(leases: Sequence[Object], now: datetime) -> str | None:
-    """Return the holder of DLRover's lease; None if there is no lease, or it has expired."""
+    """Return the holder of DLRover's lease; None if there is no lease, or it has expired.
+
+    ``now`` is the API server's time.
+    """
     for lease in leases:
         spec = lease.get("spec") or {}
-        holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
-        if lease["metadata"]["name"] != DLROVER_LEASE or not holder or not renewed:
+        holder, renewed = spec.get("holderIdentity"), _renewed_at(lease)
+        if lease["metadata"]["name"] != DLROVER_LEASE or not holder or renewed is None:
             continue
-        age = (now - datetime.fromisoformat(renewed.replace("Z", "+00:00"))).total_seconds()
+        age = (now - renewed).total_seconds()
         if age < _STALE * float(spec.get("leaseDurationSeconds") or 15):
             return f"{holder} in namespace {lease['metadata'].get('namespace', '')}"
     return None
+
+
+def _renewed_at(lease: Object) -> datetime | None:
+    """Return when the API server last wrote a lease; if it does not say, when its holder did.
+
+    The clock of the holder may differ from the API server's.
+    """
+    writes = (
+        read_instant(each.get("time")) for each in lease["metadata"].get("managedFields") or ()
+    )
+    written = max((at for at in writes if at is not None), default=None)
+    return written or read_instant((lease.get("spec") or {}).get("renewTime"))

@@ -11,7 +11,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from brain.client import AsyncBrainClient, BrainClient
@@ -77,6 +77,8 @@ class Operator:
             ),
             limits=ClientLimits(in_flight=options.in_flight),
         )
+        #: The time of the server that stamps objects: this machine's clock may be minutes off.
+        self.now = cluster.clock.now
         terms = options.lease or ElectionTerms(namespace=options.own_namespace)
         self.manager = Manager(
             cluster, terms=terms if options.elect else None, namespaces=options.namespaces
@@ -93,7 +95,7 @@ class Operator:
         options = self._options
         if options.url is not None:
             return BrainClient(options.url, options.token)
-        return OwnRule(options.pool, lambda job: self.jobs.find(job), _now, lambda: self._house)
+        return OwnRule(options.pool, lambda job: self.jobs.find(job), self.now, lambda: self._house)
 
     def _asking_at_once(self) -> AsyncBrainClient | AsyncOwnRule:
         if isinstance(self._client, OwnRule):
@@ -117,7 +119,7 @@ class Operator:
             brain=self.brain,
             events=manager.events,
             rules=lambda: JobRules(house=self._house, mode=options.mode),
-            clock=_now,
+            clock=self.now,
             namespaces=options.namespaces,
         )
         self.plans = Plans(
@@ -127,7 +129,7 @@ class Operator:
             pods=pods,
             brain=self.brain,
             events=manager.events,
-            clock=_now,
+            clock=self.now,
         )
         # Subscribes before any queue does.
         manager.listen(JOB, self.jobs.withdrawals.changed)
@@ -177,10 +179,10 @@ class Operator:
             admitted=lambda job: self.jobs.queues.admitted(self.jobs.find(job)),
             borne=lambda: jobs.values("tolerations"),
         )
-        manager.listen(POD, lambda change: backend.changed(change, _now()))
+        manager.listen(POD, lambda change: backend.changed(change, self.now()))
 
         def node_changed(change: StoreChange) -> None:
-            if losses.changed(change, _now()):
+            if losses.changed(change, self.now()):
                 for job in backend.jobs_on(change.key.name):
                     self._look_at(job)
                     self._waking.job(job)
@@ -308,7 +310,7 @@ class Operator:
                 self.backend,
                 file,
                 pool=options.pool,
-                clock=_now,
+                clock=self.now,
                 pace=options.pace,
                 spares=self.spares,
                 told=self.brain.hurry,
@@ -358,7 +360,7 @@ class Operator:
             return False
         view = self.brain.view(job)
         ended = view.finished_at if view is not None else None
-        return view is None or (ended is not None and _now() - ended > _REMEMBERED)
+        return view is None or (ended is not None and self.now() - ended > _REMEMBERED)
 
     def _told(self, job: JobId) -> None:
         """Queue a job's object and its plans, because Brain's view of the job changed."""
@@ -394,7 +396,3 @@ def _ours(change: StoreChange) -> bool:
 
 def _uid(obj: Object) -> tuple[str, ...]:
     return (str(obj["metadata"].get("uid") or ""),)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from random import Random
 from typing import TypeVar
 
@@ -75,7 +74,7 @@ def find_out(cluster: Cluster, options: OperatorOptions) -> ClusterFacts:
     spaces = options.namespaces
     # An operator with named namespaces promises that they are disjoint from another's.
     if not spaces:
-        dlrover.refuse_beside(cluster, options.own_namespace, datetime.now(UTC))
+        dlrover.refuse_beside(cluster, options.own_namespace)
     for namespace in spaces or ("",):
         try:
             cluster.list(JOB, namespace, limit=1)

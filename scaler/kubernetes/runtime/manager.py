@@ -27,7 +27,7 @@ from scaler.kubernetes.runtime.controller import Controller, Reconcile
 from scaler.kubernetes.runtime.election import Election, ElectionTerms
 from scaler.kubernetes.runtime.events import Recorder
 from scaler.kubernetes.runtime.metrics import RuntimeMetrics
-from scaler.kubernetes.runtime.pace import Backoff, Clock, SystemClock, spread
+from scaler.kubernetes.runtime.pace import Backoff, Clock, spread
 from scaler.kubernetes.runtime.queue import PAUSES, WorkQueue
 from scaler.kubernetes.runtime.reflector import Reflector
 from scaler.kubernetes.runtime.store import Index, Store, StoreChange
@@ -82,7 +82,7 @@ class Manager:
         component: str = "brain-scaler",
     ) -> None:
         """Without ``terms`` there is no other operator. Without ``namespaces`` all are served."""
-        self._clock, self._random = clock or SystemClock(), random or Random()
+        self._clock, self._random = clock or cluster.clock, random or Random()
         self.metrics = metrics or RuntimeMetrics()
         self.identity = identity or _identity()
         self._namespaces = tuple(dict.fromkeys(namespaces)) or ("",)

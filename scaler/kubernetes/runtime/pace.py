@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A clock with monotonic time for programs and wall-clock time for people."""
+    """A clock with monotonic time and the time of day."""
 
     def elapsed(self) -> float:
         """Return the seconds since a fixed moment in the past.
@@ -17,9 +17,7 @@ class Clock(Protocol):
         """
 
     def now(self) -> datetime:
-        """Return the wall-clock time with a time zone; it is only shown to people, never
-        compared.
-        """
+        """Return the time of day with a time zone; it may be set at any moment."""
 
 
 class SystemClock:

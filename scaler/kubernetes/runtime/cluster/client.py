@@ -17,6 +17,7 @@ from scaler.kubernetes.runtime.cluster.answers import ListPage, WatchStream, any
 from scaler.kubernetes.runtime.cluster.errors import TooMany, Unreachable, failure
 from scaler.kubernetes.runtime.cluster.kind import LEASE, POD, Kind, Object
 from scaler.kubernetes.runtime.cluster.limits import ClientLimits
+from scaler.kubernetes.runtime.cluster.servertime import ServerClock
 from scaler.kubernetes.runtime.cluster.transport import (
     APPLY,
     MERGE,
@@ -24,6 +25,8 @@ from scaler.kubernetes.runtime.cluster.transport import (
     Transport,
     TransportAnswer,
     TransportRequest,
+    dry,
+    given,
 )
 from scaler.kubernetes.runtime.pace import Clock, SystemClock
 
@@ -48,7 +51,8 @@ class Cluster:
         observe: Observer = lambda verb, code, seconds: None,
     ) -> None:
         self._transport, self._limits = transport, limits or ClientLimits()
-        self._clock = clock or SystemClock()
+        #: The API server's time, which also stamps objects.
+        self.clock = ServerClock(clock or SystemClock())
         self._random = random or Random()
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait
@@ -109,7 +113,7 @@ class Cluster:
             Gone: ``continue_`` is too old; begin again.
         """
         query: dict[str, str | int] = {"limit": limit}
-        query |= _given(
+        query |= given(
             {
                 "continue": continue_,
                 "labelSelector": label_selector,
@@ -141,9 +145,9 @@ class Cluster:
             "resourceVersion": resource_version,
             "timeoutSeconds": timeout_seconds,
         }
-        query |= _given({"labelSelector": label_selector, "fieldSelector": field_selector})
+        query |= given({"labelSelector": label_selector, "fieldSelector": field_selector})
         request = TransportRequest(method="GET", path=kind.path(namespace), query=query)
-        began, code = self._clock.elapsed(), 0
+        began, code = self.clock.elapsed(), 0
         try:
             stream = self._transport.stream(
                 request,
@@ -153,8 +157,9 @@ class Cluster:
             code = stream.code
             if code != 200:
                 raise failure(code, stream.read(), stream.headers, f"watch {kind}")
+            self.clock.heard(stream.headers.get("Date"), began)
         finally:
-            self._observe("watch", code, self._clock.elapsed() - began)
+            self._observe("watch", code, self.clock.elapsed() - began)
         return WatchStream(stream, f"watch {kind}")
 
     def get(self, kind: Kind, namespace: str, name: str, *, sub: str = "") -> dict[str, Any]:
@@ -213,7 +218,7 @@ class Cluster:
         """
         where = obj["metadata"].get("namespace") or namespace
         request = TransportRequest(
-            method="POST", path=kind.path(where), body=obj, query=_dry(dry_run) or None
+            method="POST", path=kind.path(where), body=obj, query=dry(dry_run)
         )
         return self._write("create", request, safe=False, lane=self._lane(kind))
 
@@ -232,7 +237,7 @@ class Cluster:
         leaves out now.
         """
         metadata = obj["metadata"]
-        query = {"fieldManager": owner, "force": "true" if force else "false"} | _dry(dry_run)
+        query = {"fieldManager": owner, "force": "true" if force else "false"} | dry(dry_run)
         request = TransportRequest(
             method="PATCH",
             path=kind.path(metadata.get("namespace", ""), metadata["name"]),
@@ -371,29 +376,23 @@ class Cluster:
             if writes and self._fence is not None:
                 # Checked as late as possible: the wait for a slot may have taken long.
                 seconds = min(seconds, self._fence())
-            began, code = self._clock.elapsed(), 0
+            began, code = self.clock.elapsed(), 0
             try:
                 answer = self._transport.send(request, seconds=seconds)
                 code = answer.code
             finally:
-                self._observe(verb, code, self._clock.elapsed() - began)
+                self._observe(verb, code, self.clock.elapsed() - began)
         if not 200 <= answer.code < 300:
             raise failure(answer.code, answer.body, answer.headers, f"{verb} {request.path}")
+        # Other programs on the way, with clocks of their own, write only errors.
+        self.clock.heard(answer.headers.get("Date"), began)
         return answer
 
     def _lane(self, kind: Kind) -> threading.BoundedSemaphore:
         return self._lease if kind == LEASE else self._ordinary
 
 
-def _given(query: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in query.items() if value}
-
-
 def _ending(uid: str | None, grace_seconds: int | None) -> dict[str, Any]:
     """Return the options with which one object of a name ends."""
     options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid is not None else {}
     return options if grace_seconds is None else options | {"gracePeriodSeconds": grace_seconds}
-
-
-def _dry(dry_run: bool) -> dict[str, str]:
-    return {"dryRun": "All"} if dry_run else {}

@@ -29,6 +29,16 @@ class TransportRequest:
         return f"{self.method} {self.path}"
 
 
+def given(query: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters of a query that are not empty."""
+    return {name: value for name, value in query.items() if value}
+
+
+def dry(dry_run: bool) -> dict[str, str]:
+    """Return the parameter of a request that stores nothing."""
+    return {"dryRun": "All"} if dry_run else {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportAnswer:
     """One complete answer of the API server."""
