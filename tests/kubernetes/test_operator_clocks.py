@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brain.types.job import JobId
+from brain.types.job import Intent, JobId, JobState
 from scaler.kubernetes.pods.identity import INDEX
 from scaler.kubernetes.runtime.cluster import POD
 from scaler.kubernetes.runtime.pace import SystemClock
@@ -121,3 +121,66 @@ def test_an_operator_that_is_ahead_waits_for_nodes_as_long_as_a_job_says(
 
         place.look()
         assert (place.condition(made, "Feasible") or ("",))[0] == "Unknown"
+
+
+@pytest.mark.parametrize(("seconds", "brain"), [(AHEAD, 0.0), (0.0, BEHIND)])
+def test_a_job_is_active_for_as_long_as_it_may_be(
+    stage: Stage, tmp_path: Path, seconds: float, brain: float
+) -> None:
+    clock = WrongClock(seconds)
+    with (
+        operating(stage.ground, tmp_path, clock=clock) as place,
+        living(place, timedelta(seconds=brain)),
+    ):
+        made = runs(place, {"activeDeadlineSeconds": 300})
+        until("its start is told", lambda: place.status(made).get("startTime"))
+        time.sleep(1.0)  # the operator has read the start back
+
+        assert place.job(made).job.intent is Intent.RUN
+
+
+def test_an_end_that_was_due_is_told_though_brains_clock_is_behind(
+    stage: Stage, tmp_path: Path
+) -> None:
+    with (
+        operating(stage.ground, tmp_path) as place,
+        living(place, timedelta(seconds=BEHIND)),
+    ):
+        made = runs(place, {"activeDeadlineSeconds": 1})
+
+        place.says(made, "Failed", "True", "DeadlineExceeded")
+
+
+def test_a_finished_job_stays_for_its_time_though_brains_clock_is_behind(
+    stage: Stage, tmp_path: Path
+) -> None:
+    with operating(stage.ground, tmp_path) as place:
+        place.api.now += timedelta(seconds=BEHIND)
+        made = accepted(place)
+        spec = made["spec"] | {"ttlSecondsAfterFinished": 300}
+        place.apply({**made, "metadata": {"name": "digits"}, "spec": spec})
+        with place.api.stores.transaction() as tx:
+            job = tx.jobs.get(made["metadata"]["uid"])
+            tx.jobs.put(job.moved(JobState.SUCCEEDED, "", place.api.now))
+        place.look()
+        place.says(made, "Complete", "True", "Succeeded")
+        time.sleep(1.0)  # the operator has read the end back
+
+        assert place.status(made)["phase"] == "Succeeded"
+
+
+def test_pods_wait_for_a_restart_though_brains_clock_is_behind(
+    stage: Stage, tmp_path: Path
+) -> None:
+    with (
+        operating(stage.ground, tmp_path) as place,
+        living(place, timedelta(seconds=BEHIND)),
+    ):
+        place.operator.jobs.resizing.offered = False
+        made = runs(place)
+        more = {"worker": {"resource": {"cpu": "2"}}}
+        place.apply(jobs.plan({"ownerJob": "digits", "replicaResourceSpecs": more}))
+        place.says(made, "Reserved", "False", "WaitsForRestart", "at their next restart")
+        time.sleep(1.0)  # the operator has looked again
+
+        assert every_index(place) == {"0", "1"}

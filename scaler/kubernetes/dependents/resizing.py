@@ -126,6 +126,8 @@ class Resizing:
         self.patience = patience
         #: Pods whose resize the server refused, by uid: the amounts, and the server's words.
         self._refused: dict[str, tuple[Resources, str]] = {}
+        #: The generation of each job's plan that changes amounts, and when it was first seen.
+        self._plans: dict[str, tuple[int, datetime]] = {}
         #: True if the server resizes pods in place.
         self.offered = False
 
@@ -172,8 +174,12 @@ class Resizing:
         end: Callable[[Object], None],
         now: datetime,
     ) -> Resized:
-        if changing(view) is None:
+        plan = changing(view)
+        if plan is None:
+            self._plans.pop(view.id, None)
             return Resized()
+        if self._plans.get(view.id, (None,))[0] != plan.generation:
+            self._plans[view.id] = plan.generation, now
         alike: dict[str, list[Object]] = {}
         for pod in mine:
             alike.setdefault(identity.group_of(pod), []).append(pod)
@@ -209,7 +215,7 @@ class Resizing:
             if found[_uid(pod)].way is Way.RESIZE:
                 found[_uid(pod)] = self._resize(pod, requests, view)
         left = [pod for pod in todo if found[_uid(pod)].way is Way.RESTART]
-        due = None if without_restart(plan) else plan.updated_at + self.patience
+        due = None if without_restart(plan) else self._plans[view.id][1] + self.patience
         if left and due and now >= due:
             for pod in left:
                 end(pod)

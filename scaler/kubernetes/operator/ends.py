@@ -17,6 +17,7 @@ from scaler.kubernetes.operator.statuses import JobStatuses
 from scaler.kubernetes.plans.requests import JOB, Requests
 from scaler.kubernetes.runtime import Cluster, Result
 from scaler.kubernetes.runtime.cluster import Object
+from scaler.kubernetes.status.ends import noted_at
 from scaler.kubernetes.status.job_status import Findings, status
 
 log = logging.getLogger(__name__)
@@ -55,9 +56,9 @@ class JobEnds:
         self._requests.forget(JobId(job.metadata.uid))
         self._status.write(obj, status(obj, job, view, pods, Findings(), now))
         metadata, ttl = obj["metadata"], job.spec.ttl_seconds_after_finished
-        if ttl is None or view.finished_at is None or metadata.get("deletionTimestamp"):
+        if ttl is None or metadata.get("deletionTimestamp"):
             return Result()
-        left = (view.finished_at + timedelta(seconds=ttl) - now).total_seconds()
+        left = (noted_at(job, now) + timedelta(seconds=ttl) - now).total_seconds()
         if left > 0:
             return Result(requeue_after_seconds=left)
         try:

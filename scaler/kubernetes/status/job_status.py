@@ -75,7 +75,8 @@ def status(
     mine = [pod for pod in pods if role_of(pod) == job.scaled]
     ready = sum(map(is_ready, mine))
     ends = any(map(succeeded, mine))
-    state = _from_brain(job, view, ready, ends, _was_suspended(known)) if view else _unheard(known)
+    halted = _was_suspended(known)
+    state = _from_brain(job, view, ready, ends, halted, now) if view else _unheard(known)
     said = (*state, _scheduled(job, view, pods, found), *found.conditions)
     result: dict[str, Any] = {
         **known,
@@ -93,7 +94,7 @@ def status(
     if found.request is not None:
         result["request"] = dict(found.request)
     if view is not None:
-        result |= _of_view(view, known)
+        result |= _of_view(view, known, now)
     return {name: value for name, value in result.items() if value not in (None, "")}
 
 
@@ -169,10 +170,11 @@ def beside_state(listed: Iterable[Mapping[str, Any]]) -> tuple[ObjectCondition, 
     )
 
 
-def _of_view(view: JobView, known: Mapping[str, Any]) -> dict[str, Any]:
+def _of_view(view: JobView, known: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     began = known.get("startTime")
     if began is None and view.state in _TRAINS:
-        began = instant(view.updated_at)
+        # Deadlines count from this time, so it is of the clock that measures them.
+        began = instant(now)
     elif view.state is JobState.SUSPENDED:
         # As in batch/Job: the time until a deadline begins anew.
         began = None
@@ -194,7 +196,7 @@ def _unheard(known: Mapping[str, Any]) -> list[StatusCondition]:
 
 
 def _from_brain(
-    job: ElasticJob, view: JobView, ready: int, ends: bool, was_suspended: bool
+    job: ElasticJob, view: JobView, ready: int, ends: bool, was_suspended: bool, now: datetime
 ) -> list[StatusCondition]:
     """Return the conditions of Brain's state, as far as the ready pods confirm them.
 
@@ -228,7 +230,7 @@ def _from_brain(
     broken = view.state in (JobState.FAILED, JobState.CANCELLED)
     found += _for_tools(not settled, broken, why, reason)
     if view.state in FINISHED:
-        found += ended(job, view)
+        found += ended(job, view, now)
     return found
 
 
