@@ -10,15 +10,13 @@ from brain.models.fitting import Point
 from brain.pool.division import PoolMember
 from brain.ports import Mark
 from brain.settings import Settings
-from brain.types.plan import PlanState, ScalePlan
+from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
 
 #: Codes of holds that only news of the job can end, and the seconds until such a job is looked at
 #: all the same.
 _LASTING = frozenset({"off", "manual", "at-best", "mixed-groups", "no-steps", "stale-telemetry"})
 _LASTING_SECONDS = 300.0
-#: States of plans that may go on at any turn, even if nothing happens to their own job.
-_WAITING = frozenset({PlanState.APPROVED, PlanState.APPLYING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,5 +84,17 @@ def _rest(sight: ThroughputObserved, settings: Settings, now: datetime) -> float
 
 
 def _goes_on(active: ScalePlan) -> bool:
-    """Return True if a plan may go on at any turn: once other jobs make room, or it is approved."""
-    return active.state in _WAITING or (active.state is PlanState.PROPOSED and bool(active.after))
+    """Return True if a plan may go on although nothing happens to its own job: once other jobs make
+    room, a plan that it needs is approved, or a time limit passes.
+
+    A new size that is being applied has no time limit: only the job's own world can meet it.
+    """
+    match active.state:
+        case PlanState.APPROVED:
+            return True
+        case PlanState.APPLYING:
+            limited = active.kind is PlanKind.RESTART or active.only_moves or active.in_place
+            return limited or active.changes_resources
+        case PlanState.PROPOSED:
+            return bool(active.after)
+    return False

@@ -10,6 +10,7 @@ from brain.models.job_fit import fit
 from brain.pool.rounds import Memo
 from brain.types.allocation import Allocation, Bounds
 from brain.types.job import JobId, OptimizeMode
+from brain.types.plan import PlanState
 from brain.types.resources import Resources
 from tests.builders import event, job, node
 from tests.models.test_job import point
@@ -50,6 +51,29 @@ def test_a_job_that_only_news_can_change_is_left_alone_for_minutes():
     fleet.pass_time(60)
     fleet.turn()
     assert fleet.memo.looked[rigid] is not looked
+
+
+def test_a_job_whose_size_changes_is_left_alone_until_something_happens_to_it():
+    """Else each of many turns would look at all jobs that wait for a safe point."""
+    fleet = Fleet({"a": 4})
+    id = fleet.submit("grows", scaling_by(0.9), optimize_mode=OptimizeMode.SINGLE_JOB)
+    fleet.memo = Memo(POOL)
+    fleet.live(5)
+    with fleet.stores.transaction() as tx:
+        job = tx.jobs.get(id)
+        more = job.document.replicas.max
+        lifecycle.request(tx, job, more, by="ada", why="", settings=fleet.settings, now=fleet.now)
+        assert tx.plans.of(id)[0].state is PlanState.APPLYING
+    fleet.turn()
+    fleet.turn()
+    looked = fleet.memo.looked[id]
+
+    fleet.turn()
+    assert fleet.memo.looked[id] is looked
+    fleet.live(5)
+    assert fleet.memo.looked[id] is not looked
+    with fleet.stores.transaction(read_only=True) as tx:
+        assert tx.plans.of(id)[0].reached
 
 
 def test_between_two_jobs_of_a_turn_only_what_others_changed_is_read_again():
