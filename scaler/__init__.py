@@ -1,6 +1,6 @@
-"""Starts and stops replicas. ``reconcile`` decides, backends (``local``) act, ``loop`` connects
-them.
+"""Starts and stops replicas: ``reconcile`` decides, backends (such as ``local``) act, and ``loop``
+connects the two.
 
-The scaler talks to Brain over HTTP and to agents through their replica directories. It knows the
-internals of neither.
+The scaler talks to Brain over HTTP, and to agents through the directories of their replicas. It
+depends on no internals of Brain or of the agents.
 """

@@ -1,4 +1,4 @@
-"""``brain-scale``: starts the desired replicas of one pool, on this machine or in a cluster."""
+"""``brain-scale``: starts and stops the replicas of one pool, on this machine or in a cluster."""
 
 import argparse
 import asyncio
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         token = (home / "scaler.token").read_text().strip()
     except OSError as why:
         print(
-            f"brain-scale: {why}; start the service once, because it writes this file",
+            f"brain-scale: {why}; start Brain's service once, which writes this file",
             file=sys.stderr,
         )
         return 1
@@ -83,8 +83,9 @@ async def _serve(home: Path, url: str, token: str, pool: str, slots: int | None)
 
 
 async def serve(scaler: Scaler) -> None:
-    """Run a scaler until this process is told to end; if a child ends, the scaler reconciles
-    immediately.
+    """Run a scaler until SIGTERM or SIGINT.
+
+    If a child process ends, the scaler checks its jobs immediately.
     """
     loop = asyncio.get_running_loop()
     work = asyncio.create_task(scaler.run())
@@ -119,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
         dest="url",
         required=True,
         metavar="URL",
-        help="base URL of the service; none (in a cluster): start and heal jobs without Brain",
+        help="base URL of Brain's service; none (in a cluster): start and heal jobs without Brain",
     )
     parser.add_argument(
         "--pool",
@@ -128,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--slots",
         type=_positive,
-        help="number of CPUs (1000 mCPU each) to offer to jobs; default: the CPUs and their quota",
+        help="number of CPUs to offer to jobs; default: all that this process may use",
     )
     cluster = parser.add_argument_group("in a cluster")
     cluster.add_argument(
@@ -139,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="N",
-        help=("only serve this namespace; repeatable"),
+        help=("serve only the jobs of this namespace; repeatable; default: all namespaces"),
     )
     cluster.add_argument(
         "--submit-to",
@@ -152,29 +153,35 @@ def _parser() -> argparse.ArgumentParser:
         ),
     )
     cluster.add_argument("--own-namespace", default=os.environ.get("POD_NAMESPACE", "default"))
-    cluster.add_argument("--kubeconfig", help="default: KUBECONFIG, or the service account")
+    cluster.add_argument(
+        "--kubeconfig", help="file; default: $KUBECONFIG, else the pod's service account"
+    )
     cluster.add_argument("--context")
     cluster.add_argument(
         "--token-file",
         type=Path,
-        help=("file with Brain's token; default: scaler.token in the home"),
+        help=("file with a token of the role scaler; default: scaler.token in --home"),
     )
-    cluster.add_argument("--pods-url", help="URL of the service for pods; default: --url")
+    cluster.add_argument("--pods-url", help="URL at which pods reach Brain; default: --brain")
     cluster.add_argument(
         "--agent-image",
         help=(
-            "image with Brain's agent, copied into each pod; own: the image of this pod; none: "
-            "leave jobs' images as they are"
+            "image from which Brain's agent is copied into each pod; `own`: the image of this "
+            "pod; default: nothing is copied"
         ),
     )
     cluster.add_argument(
-        "--agent-python", help=("interpreter for Brain's agent in the images of jobs")
+        "--agent-python",
+        help=(
+            "interpreter that runs Brain's agent in the containers of jobs; without --agent-image "
+            "the images of jobs must contain the agent"
+        ),
     )
     cluster.add_argument(
         "--mode",
         default="shadow",
         choices=("off", "shadow", "approve", "auto"),
-        help="who approves",
+        help="default policy mode of jobs: who approves plans (default: %(default)s)",
     )
     cluster.add_argument(
         "--metrics", metavar="[HOST]:PORT", help=("address that serves probes and metrics")
@@ -185,7 +192,12 @@ def _parser() -> argparse.ArgumentParser:
         default=4,
         help=("number of objects reconciled at the same time"),
     )
-    cluster.add_argument("--in-flight", type=_positive, default=8, help="requests at once")
+    cluster.add_argument(
+        "--in-flight",
+        type=_positive,
+        default=8,
+        help="most requests to the API server at the same time",
+    )
     cluster.add_argument(
         "--poll-seconds", type=float, default=2.0, help=("seconds between two polls of Brain")
     )
@@ -193,7 +205,7 @@ def _parser() -> argparse.ArgumentParser:
         "--lease-seconds",
         type=float,
         default=7.0,
-        help=("seconds until another instance replaces a lost leader"),
+        help=("seconds after which another operator replaces a leader that is lost"),
     )
     cluster.add_argument(
         "--lost-node-seconds",
@@ -209,7 +221,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"slots {text!r} must be a whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 

@@ -1,8 +1,8 @@
-"""Fetches a job's token and environment from Brain, which its agents need before they can start.
+"""Fetches from Brain the token and the environment that the agents of a job need to start.
 
-The token is stored beside the replicas (mode 0600). Values of the environment are never written to
-storage: they exist only in this process and in the agents, from which the scaler reads them if
-Brain is unreachable.
+The token is stored beside the job's replicas, in a file (mode 0600) or a Secret. Values of the
+environment are never written to storage. They exist only in this process and in the agents; if
+Brain is unreachable, the scaler reads them from a living agent.
 """
 
 import logging
@@ -30,7 +30,7 @@ class AsyncAsked(Protocol):
 
 
 class Credentials:
-    """Token and environment of each job that should run."""
+    """The token and the environment of each job that should run."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Credentials:
         if known and self._backend.has_token(wish.job):
             return None
         return self._refused.get(
-            wish.job, ("the replica waits until Brain issues its token and environment")
+            wish.job, ("the replica waits until Brain sends the job's token and environment")
         )
 
     def environment(self, job: JobId) -> Mapping[str, str]:
@@ -65,7 +65,7 @@ class Credentials:
         """Get the missing credentials, or store the reason why they are not available.
 
         Raises:
-            Unavailable: Brain is away, and no living agent provides the environment.
+            Unavailable: Brain is unreachable, and no living agent provides the environment.
         """
         try:
             await self._fetch_environment(wish)

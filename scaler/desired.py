@@ -36,7 +36,9 @@ class DesiredJobs:
         return {wish.job: wish for wish in self.pool.jobs}
 
     def order(self, job: JobId) -> Order:
-        """Return the order for a job; the job must have a desired state."""
+        """Return the ``Order`` for a job, which ``reconcile.decide`` takes; the job must have a
+        desired state.
+        """
         since = self.since.get(job, self.confirmed_at)
         return Order(wish=self.jobs[job], since=since, confirmed_at=self.confirmed_at)
 

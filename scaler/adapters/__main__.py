@@ -1,8 +1,9 @@
-"""``python -m scaler.adapters``: Kubeflow's PyTorchJobs and JobSets in a pool of Brain.
+"""``python -m scaler.adapters``: lets Brain advise on and resize Kubeflow's PyTorchJobs and
+JobSets.
 
-The adapter runs beside ``brain-scale --kubernetes``, in other namespaces or on other nodes, because
-a node belongs to one pool. Two adapters may run: a Lease decides which one acts; the other keeps
-its stores up to date.
+The adapter runs beside ``brain-scale --kubernetes``. It needs other namespaces or other nodes,
+because its jobs are in a pool of their own and a node belongs to one pool. Two adapters may run: a
+Lease decides which one acts; the other only keeps its copies of the cluster's objects up to date.
 """
 
 import argparse
@@ -72,10 +73,10 @@ async def _until_told(given: argparse.Namespace, cluster: Cluster, token: str) -
 async def serve(
     given: argparse.Namespace, cluster: Cluster, token: str, stop: asyncio.Event
 ) -> int:
-    """Keep the stores up to date; act from when this process becomes the leader until it loses the
-    lease or ``stop`` is set.
+    """Follow the cluster's objects, and act while this process is the leader.
 
-    Returns the exit code.
+    Returns an exit code: 0 once ``stop`` is set, or ``DEPOSED`` if the process lost the lease and
+    must be started again.
     """
     wait = ServerWait(cluster, stopped=stop.is_set)
     kinds = await asyncio.to_thread(
@@ -86,8 +87,9 @@ async def serve(
     if not kinds:
         names = " and ".join(f"{each.kind.kind}s ({each.kind.api_version})" for each in _KINDS)
         raise BadInput(
-            f"{names} are not served here, or may not be listed; install Kubeflow's training "
-            "operator or JobSet, or grant the rights that brain doctor --cluster names"
+            f"this cluster does not serve {names}, or this account may not list them; install "
+            "Kubeflow's training operator or JobSet, or grant the permissions that "
+            "`brain doctor --cluster` names"
         )
     log.info("serves %s", ", ".join(str(each.kind) for each in kinds))
     terms = ElectionTerms(namespace=given.own_namespace, name="brain-adapters")
@@ -139,7 +141,9 @@ async def _act(
                         if task.done():
                             task.result()
                     if not manager.leading:
-                        log.warning("this adapter lost the lease; another one leads")
+                        log.warning(
+                            "this adapter lost its lease, and exits so that it can be started again"
+                        )
                         return DEPOSED
                 return 0
             finally:
@@ -191,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m scaler.adapters", description=__doc__)
     parser.add_argument("--url", required=True, help="base URL of Brain")
     parser.add_argument(
-        "--token-file", type=Path, required=True, help=("a token with the role scaler")
+        "--token-file", type=Path, required=True, help=("file with a token of the role scaler")
     )
     parser.add_argument("--home", type=Path, default=Path(os.environ.get("BRAIN_HOME", "~/.brain")))
     parser.add_argument("--pool", default="kubeflow")

@@ -1,10 +1,11 @@
-"""Jobs of other projects as a ``JobBackend``: their controllers create pods, and Brain sets the
+"""A ``JobBackend`` for PyTorchJobs and JobSets: their controllers create pods, and Brain sets the
 number of pods.
 
-A replica is a pod; a separate master is the first replica. The backend sets a size through the API
-of each kind, and suspends the job for size 0. The controllers remove only the highest index, so a
-replica can leave only once all replicas above it may leave. The controllers replace lost pods by
-themselves, and the backend adopts a recreated pod as a new replica.
+Each pod is a replica; if the job has a separate master, the master is the first replica. The
+backend sets a size through the API of each kind, and suspends the job for size 0. The controllers
+remove only the highest index, so a replica can leave only once all replicas above it may leave. The
+controllers replace lost pods by themselves, and the backend adopts a recreated pod as a new
+replica.
 
 This backend was tested only with objects in the form that the other projects use, never with the
 projects' controllers.
@@ -65,7 +66,7 @@ class ForeignBackend:
         return places.described(self._sources.nodes(), self._pool, now, self._sources.borne())
 
     def jobs(self) -> Sequence[JobId]:
-        """List jobs with pods, or with recorded replicas."""
+        """Return the ids of jobs that have pods or recorded replicas, in ascending order."""
         found = []
         for kind, obj in self.objects():
             read = self._read(kind, obj)
@@ -105,7 +106,7 @@ class ForeignBackend:
     ) -> None:
         """Record the replica, then request one more pod from the controller.
 
-        The pod template belongs to the job's author, so ``environment`` does not reach the pod.
+        ``environment`` does not reach the pod, because the job's author owns the pod template.
         """
         with self._lock:
             read = self.find(wish.job)
@@ -186,7 +187,7 @@ class ForeignBackend:
     def has_token(self, job: JobId) -> bool:
         """True if the job's Secret has a token.
 
-        Pods get it where their template asks for it.
+        A pod gets the token only if the job's template refers to the Secret.
         """
         read = self.find(job)
         return read is not None and "token" in self._secrets.read(read)
@@ -196,11 +197,11 @@ class ForeignBackend:
             self._secrets.write(read, {"token": secret})
 
     def environment(self, job: JobId, names: frozenset[str]) -> Mapping[str, str] | None:
-        """Return None: the environment is in the template, which belongs to its author."""
+        """Return None: the environment is in the job's template, which its author owns."""
         return None
 
     def clear(self, job: JobId) -> None:
-        """Remove the token; the record stays with the job."""
+        """Remove the token from the job's Secret; the record of replicas stays there."""
         if (read := self.find(job)) is not None and "token" in self._secrets.read(read):
             self._secrets.write(read, {"token": None})
 
@@ -208,7 +209,7 @@ class ForeignBackend:
         """Return the value of ``suspend`` that another program or person wrote; None if Brain has
         already been informed of the present value.
 
-        The API server is asked, because stores may not have Brain's own last write yet.
+        This asks the API server, because the stores may not have Brain's own last write yet.
         """
         with self._lock:
             read = self.find(job)
@@ -223,7 +224,7 @@ class ForeignBackend:
     def heard(self, job: JobId, suspended: bool, version: int) -> None:
         """Record that Brain has been informed of a value of ``suspend``.
 
-        ``version`` is the version of the desired world that resulted.
+        ``version`` is the version of the desired world that Brain then returned.
         """
         with self._lock:
             if (read := self.find(job)) is not None:
@@ -302,7 +303,7 @@ class ForeignBackend:
         """Read a job of another project from its object.
 
         Raises:
-            BadInput: the object cannot be a job of Brain.
+            BadInput: Brain cannot manage the object as a job; the message names the field.
         """
         namespace = obj["metadata"].get("namespace", "")
         return kind.training(obj, self._sources.beside(kind, namespace))

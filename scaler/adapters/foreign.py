@@ -20,10 +20,10 @@ def may_act(annotations: Mapping[str, str]) -> bool:
 
 
 def narrowed(given: Bounds, annotations: Mapping[str, str]) -> Bounds:
-    """Narrow the bounds in the object's own fields by its annotations, which never widen bounds.
+    """Return the bounds ``given`` by the object's fields, narrowed by the object's annotations.
 
     Raises:
-        BadInput: an annotation is no whole number, or leaves no size.
+        BadInput: an annotation is no whole number, or the annotations leave no size.
 
     >>> narrowed(Bounds(min=1, max=8), {MAX: "4", UNIT: "2"})
     Bounds(min=1, max=4, unit=2, start=None)
@@ -35,7 +35,7 @@ def narrowed(given: Bounds, annotations: Mapping[str, str]) -> Bounds:
     if next(bounds.sizes(), None) is None:
         raise BadInput(
             f"annotations {MIN}, {MAX} and {UNIT} allow no size between {given.min} and "
-            f"{given.max}; widen the bounds",
+            f"{given.max}; widen the bounds that they set",
             field=MAX,
         )
     return bounds
@@ -59,6 +59,7 @@ def _whole(name: str, annotations: Mapping[str, str], otherwise: int) -> int:
         return otherwise
     if not text.isdecimal() or int(text) < 1:
         raise BadInput(
-            f"annotation {name} {text!r} is not a whole number of at least 1", field=name
+            f"annotation {name} {text!r} is not a whole number of at least 1; correct it",
+            field=name,
         )
     return int(text)

@@ -4,9 +4,10 @@ Facts from JobSet's own sources (releases 0.9 to 0.12): JobSet's webhook never l
 a replicated Job change. In a suspended JobSet it lets only labels, selectors and tolerations of
 pods change. So the number of Jobs is fixed, but the number of pods in a Job is not. Kubernetes lets
 ``parallelism`` and ``completions`` of an indexed Job change together, and removes the highest
-indexes first. With the feature gate ``ElasticJobSet`` (0.12, off by default) the JobSet takes both
-numbers and its controller writes them into the Job; without it the webhook refuses them, and the
-controller leaves the Job's numbers alone until the JobSet restarts and creates the Job again.
+indexes first. With the feature gate ``ElasticJobSet`` (0.12, off by default) the webhook lets both
+numbers change in the JobSet, and the controller copies them into the Job. Without the feature gate
+the webhook refuses the change, and the controller does not touch the Job's numbers until the JobSet
+restarts and creates the Job again.
 
 The job's bounds are those of torchrun's ``--nnodes=MIN:MAX``: running pods are not informed of a
 new size, so only sizes that this flag allows are possible. Pods are ``<jobset>-<replicated
@@ -32,14 +33,16 @@ _OURS = "jobset.sigs.k8s.io/jobset-controller"
 
 
 class JobSets:
-    """JobSets, sized by the pods of one of their Jobs; pods of their other Jobs are not counted."""
+    """JobSets, each of which trains in one of its Jobs; the pods of its other Jobs are not
+    replicas.
+    """
 
     kind = JOBSET
     label = NAME
     beside = (JOB, NAME)
 
     def training(self, obj: Object, beside: Iterable[Object] = ()) -> Training:
-        """Read a JobSet, with the Jobs of its namespace that JobSets made."""
+        """Read a JobSet; ``beside`` has the Jobs of its namespace that belong to JobSets."""
         meta, spec = obj["metadata"], obj.get("spec") or {}
         annotations = meta.get("annotations") or {}
         role = _workers(obj)
@@ -77,8 +80,8 @@ class JobSets:
         If the JobSet's webhook accepts both numbers, write them into the JobSet, too; this changes
         nothing in a JobSet that already has them. While a JobSet is suspended, restarts or starts
         its Jobs in order, its Job may be missing. That Job will get the JobSet's numbers, and the
-        next call writes both numbers into the Job. Each write names the uid that was read, so that
-        no write recreates a deleted object.
+        next call writes both numbers into the Job. Each write contains the object's uid, so that no
+        write recreates a deleted object.
         """
         size = {"parallelism": workers, "completions": workers}
         role = read.stem.removeprefix(f"{read.name}-").removesuffix("-0")
@@ -107,8 +110,8 @@ def _workers(obj: Object) -> Mapping[str, Any]:
     if named not in roles:
         have = ", ".join(roles) or "none"
         raise BadInput(
-            f"JobSet {meta['name']} has the replicated Jobs {have}; annotation {foreign.WORKERS} "
-            f"{named!r} must name the one that trains",
+            f"JobSet {meta['name']} has the replicated Jobs {have}; set annotation "
+            f"{foreign.WORKERS}, which is {named!r}, to the name of the Job that trains",
             field=foreign.WORKERS,
         )
     return dict(roles[named])
@@ -124,13 +127,20 @@ def _fixed(name: str, role: Mapping[str, Any], *, elastic: bool) -> str | None:
     """Return why the number of pods cannot change; None if it can."""
     spec, path = role["template"]["spec"], f"replicated Job {role['name']} of JobSet {name}"
     if role.get("replicas", 1) != 1:
-        return f"{path} has replicas {role['replicas']}, a number that JobSet never changes; use 1"
+        return (
+            f"{path} has replicas {role['replicas']}, but Brain resizes only a replicated Job with "
+            "1 replica; create the JobSet again with replicas 1"
+        )
     if spec.get("completionMode") == "NonIndexed":
-        return f"{path} is NonIndexed, so its size is fixed; leave completionMode out"
+        return (
+            f"{path} has completionMode NonIndexed, so its number of pods is fixed; create "
+            "the JobSet again without completionMode"
+        )
     if spec.get("completions") != spec.get("parallelism", 1):
         return (
             f"{path} has parallelism {spec.get('parallelism', 1)} and completions "
-            f"{spec.get('completions')}; only equal numbers can change together"
+            f"{spec.get('completions')}, and Kubernetes changes only equal numbers together; "
+            "create the JobSet again with equal numbers"
         )
     if not elastic:
         return (

@@ -2,10 +2,11 @@
 
 Facts from the project's sources (training-operator, release 1.9): with ``elasticPolicy`` the
 operator gives every pod ``PET_NNODES=minReplicas:maxReplicas``, so running pods need no restart
-when others come or go. Without both bounds a pod gets the number of workers, which is then fixed.
-The rendezvous is at ``<job>-worker-0``, so that pod is removed last, with ``suspend``. Pods are
-``<job>-master-0`` and ``<job>-worker-<index>``; only the highest index can be removed.
-``elasticPolicy.metrics`` makes the operator keep a HorizontalPodAutoscaler with the job's name.
+when other pods come or go. Without both bounds a pod gets the number of workers, which is then
+fixed. The rendezvous is at ``<job>-worker-0``, so only a suspension removes that pod. Pods are
+``<job>-master-0`` and ``<job>-worker-<index>``; only the highest index can be removed. If
+``elasticPolicy.metrics`` is set, the operator creates a HorizontalPodAutoscaler with the job's
+name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +41,7 @@ class PyTorchJobs:
         if worker is None:
             raise BadInput(
                 f"PyTorchJob {meta['name']} has no Worker role, and Brain resizes only workers; "
-                "add one",
+                "add a Worker role",
                 field="spec.pytorchReplicaSpecs.Worker",
             )
         master = "Master" in roles
@@ -98,7 +99,9 @@ def _own_bounds(spec: Mapping[str, Any]) -> Bounds | None:
 def _whole(value: object, field: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise BadInput(f"spec.{field} {value!r} is not a whole number; give one", field=f"spec.{field}")
+    raise BadInput(
+        f"spec.{field} {value!r} is not a whole number; correct it", field=f"spec.{field}"
+    )
 
 
 def _refusal(obj: Object, elastic: bool, autoscalers: Iterable[Object]) -> str | None:
@@ -110,18 +113,18 @@ def _refusal(obj: Object, elastic: bool, autoscalers: Iterable[Object]) -> str |
     if not elastic:
         return (
             f"PyTorchJob {name} has no elasticPolicy with minReplicas and maxReplicas, so its "
-            "pods started with a fixed number of nodes; add both and create it again"
+            "pods started with a fixed number of nodes; add both fields and create the job again"
         )
     if (spec.get("elasticPolicy") or {}).get("metrics"):
         return (
-            f"spec.elasticPolicy.metrics creates an autoscaler for PyTorchJob {name}; remove "
-            "the metrics, or the autoscaler and Brain would both resize it"
+            f"spec.elasticPolicy.metrics creates an autoscaler that resizes PyTorchJob {name}; "
+            "remove the metrics to let Brain resize the job"
         )
     rival = next((each for each in autoscalers if _targets(each, name)), None)
     if rival is not None:
         return (
             f"HorizontalPodAutoscaler {rival['metadata']['name']} resizes PyTorchJob {name}; "
-            "delete the autoscaler, or both it and Brain would resize the job"
+            "delete the autoscaler to let Brain resize the job"
         )
     return None
 

@@ -1,4 +1,4 @@
-"""Copies each job to Brain, and reports worlds as the pods show them."""
+"""Copies each job to Brain, and reports the worlds that the jobs' pods show."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _OWNER = "elastic.iml.github.io/owner"
 
 
 class Mirror:
-    """Informs Brain of each fact about a job once, and again when it has changed.
+    """Informs Brain of each fact about a job once, and again whenever the fact changes.
 
     Call ``look`` repeatedly.
     """
@@ -67,7 +67,9 @@ class Mirror:
             self._brain.cancel(job)
         except BrainError as why:
             # The next look tries this job again; the other jobs come first.
-            log.warning("job %s has no object and cannot be cancelled: %s", job, why)
+            log.warning(
+                "job %s is not cancelled yet, although its object was deleted: %s", job, why
+            )
 
     def _keep(self, read: Training, owner: str) -> None:
         view = self._brain.view(read.job)

@@ -1,8 +1,9 @@
-"""The record of the replicas of a foreign job that Brain requested, and of how they ended.
+"""The record of the replicas that Brain requested from another project's controller, and of their
+ends.
 
-Controllers use positions, which are reused; Brain uses ids, which are not. The record maps
-positions to ids. It is stored in a Secret that the scaler creates and the job owns. ``matched``
-compares the record with the pods. The module is pure.
+Controllers number pods by position, and reuse positions; Brain numbers replicas by ids, which are
+never reused. The record maps positions to ids. It is stored in a Secret that the scaler creates and
+the job owns. ``matched`` compares the record with the pods. All functions are pure.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +24,7 @@ ENDED_KEPT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEntry:
-    """One replica that was requested or found."""
+    """One replica that Brain requested, or that it adopted because its pod existed."""
 
     id: int
     #: The pod's place (``place_of``); another replica may have it after this one has ended.
@@ -158,8 +159,9 @@ def sights(
 ) -> tuple[ReplicaSeen, ...]:
     """Return the present state of every replica, lowest id first.
 
-    ``amounts`` are the amounts that a plan asks each replica to reserve; None means the amounts in
-    the template.
+    ``amounts`` are the amounts that a plan wants each replica to reserve. If they differ from the
+    template's amounts, ``unenforced`` of each replica says that the template's amounts stay in
+    force.
     """
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
     wanted = {training.pod_name(position) for position in range(training.replicas)}
@@ -175,14 +177,17 @@ def sights(
 
 def _told(seen: ReplicaSeen, training: Training, amounts: Resources | None) -> ReplicaSeen:
     kept = amounts is not None and amounts != seen.resources
-    why = f"pods of a {training.kind.kind} reserve what its template says; edit the template"
+    why = (
+        f"Brain does not change the amounts of a {training.kind.kind}; to change them, edit the "
+        "template"
+    )
     return replace(seen, unenforced=why if kept else "")
 
 
 def asked(record: JobRecord, training: Training) -> int:
     """Return the smallest size that keeps every replica that should not leave.
 
-    A size keeps the lowest positions, without gaps.
+    A job of n replicas has the positions 0 to n - 1.
     """
     kept = {each.pod for each in record.open if each.asked_at is None}
     positions = [p for p in range(training.replicas) if training.pod_name(p) in kept]

@@ -1,4 +1,4 @@
-"""Facts about other projects' jobs, from reflected stores."""
+"""Facts about other projects' jobs, from stores that follow the API server."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -37,11 +37,11 @@ class Sources(Protocol):
         """Return the tolerations of all jobs' pods, in the form of ``places.tolerations_in``."""
 
     def used(self) -> Resources:
-        """Return the sum of the resources that pods reserve, without pods that have ended."""
+        """Return the sum of the resources that pods reserve; pods that have ended do not count."""
 
 
 class Reflected:
-    """Stores that follow the API server, so that reading them costs the API server nothing."""
+    """``Sources`` that reads stores which follow the API server, and sends no requests."""
 
     def __init__(
         self, manager: Manager, kinds: Sequence[ForeignKind], namespaces: Sequence[str]
@@ -77,7 +77,7 @@ class Reflected:
         return {each for store in self._jobs.values() for each in store.values("tolerations")}
 
     def used(self) -> Resources:
-        """Return the sum of the resources that pods reserve, without pods that have ended."""
+        """Return the sum of the resources that pods reserve; pods that have ended do not count."""
         return self._used()
 
 

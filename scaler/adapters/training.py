@@ -87,21 +87,23 @@ class ForeignKind(Protocol):
         """Read a job, with the other objects of its namespace that the kind reads.
 
         Raises:
-            BadInput: the object cannot be a job of Brain; the message names the field.
+            BadInput: Brain cannot manage the object as a job; the message names the field.
         """
 
     def resize(self, cluster: Cluster, read: Training, workers: int) -> None:
         """Ask the job's controller for ``workers`` workers, at least 1."""
 
     def suspend(self, cluster: Cluster, read: Training, suspend: bool) -> None:
-        """Have the controller remove all pods, or create them again."""
+        """Set ``suspend``: if True, the controller removes all pods; if False, it creates them
+        again.
+        """
 
 
 def document(read: Training) -> JobDocument:
     """Build the job document; Brain may only advise, unless the job's owner allows more.
 
     Raises:
-        BadInput: a field cannot be one of Brain's; the message names it.
+        BadInput: Brain does not accept the value of a field; the message names the field.
     """
     bounds = read.bounds
     made = JobDocument(
@@ -126,9 +128,10 @@ def document(read: Training) -> JobDocument:
 
 
 def processes(said: object, resources: Resources) -> int:
-    """Return the number of worker processes of a replica.
+    """Return the number of worker processes of a replica, at least 1.
 
-    ``said`` is a number, ``gpu``, ``auto`` or ``cpu``; None means 1.
+    ``said`` is the value of ``--nproc-per-node``: a number; ``gpu`` or ``auto`` for one process per
+    GPU; ``cpu`` for one per CPU. None means 1.
     """
     text = str(said) if said is not None else "1"
     if text.isdecimal():
@@ -152,7 +155,7 @@ def hands_off(obj: Object, kind: Kind, manager: object, own: str) -> str | None:
             f"{kind.kind.lower()} {meta['name']} {foreign.MANAGED_BY}={foreign.MANAGER}"
         )
     if manager not in (None, own):
-        return f"{name} is managed by {manager}, and only that manager may change it"
+        return f"{name} is managed by {manager} (field managedBy), so Brain does not resize the job"
     if QUEUE in (meta.get("labels") or {}):
         return (
             f"Kueue admitted {name} at its present size; to let Brain resize it, remove the "

@@ -1,7 +1,8 @@
-"""Derives worlds of jobs without Brain's agent from their pods. Pure.
+"""Derives worlds from pods, for jobs that run without Brain's agent. All functions are pure.
 
-Such a job has no coordinator, so a world counts as formed when all requested pods run. Its speed
-and its repeated or lost steps are unknown, so the verdict on its plans is inconclusive.
+Such a job has no coordinator, so a world counts as formed when all requested pods run. Brain does
+not know the job's speed or its repeated and lost steps, so the verdict on its plans is
+inconclusive.
 """
 
 from datetime import datetime
@@ -27,7 +28,7 @@ def reports(
     """Return the reports that Brain has not received yet, in order.
 
     Args:
-        known: the latest world in Brain.
+        known: the latest world that Brain knows.
         processes: worker processes of each replica.
     """
     alive = known is not None and known.ended_at is None

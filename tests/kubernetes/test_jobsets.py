@@ -64,7 +64,7 @@ def test_the_command_says_the_bounds_and_annotations_narrow_them():
     [
         ({"annotations": {}}, "kubectl annotate jobset digits"),
         ({"nodes": "2"}, "no --nnodes=MIN:MAX"),
-        ({"completionMode": "NonIndexed"}, "is NonIndexed"),
+        ({"completionMode": "NonIndexed"}, "has completionMode NonIndexed"),
         ({"completions": 9}, "parallelism 1 and completions 9"),
     ],
     ids=["advise only", "fixed", "not indexed", "not equal"],
@@ -80,7 +80,7 @@ def test_a_number_of_jobs_is_for_good_and_another_manager_is_left_alone():
     many = JobSets().training(made).refusal
     made["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
 
-    assert "has replicas 3, a number that JobSet never changes" in (many or "")
+    assert "has replicas 3, but Brain resizes only a replicated Job with 1 replica" in (many or "")
     assert "managed by kueue" in (JobSets().training(made).refusal or "")
 
 
@@ -89,7 +89,7 @@ def test_of_several_replicated_jobs_an_annotation_names_the_workers():
     made["metadata"]["uid"] = "u"
     other = made["spec"]["replicatedJobs"][0] | {"name": "driver"}
     made["spec"]["replicatedJobs"].insert(0, other)
-    with pytest.raises(BadInput, match=f"driver, workers; annotation {WORKERS} None must name"):
+    with pytest.raises(BadInput, match=f"driver, workers; set annotation {WORKERS}, which is None"):
         JobSets().training(made)
     made["metadata"]["annotations"][WORKERS] = "workers"
 

@@ -191,7 +191,7 @@ def test_slots_that_are_none_are_refused(slots: str):
     answer = cli("--url", "http://127.0.0.1:9", f"--slots={slots}")
 
     assert answer.returncode == 2
-    assert f"slots '{slots}' must be a whole number of at least 1" in answer.stderr
+    assert f"'{slots}' is not a whole number of at least 1" in answer.stderr
 
 
 def test_without_a_token_it_says_where_one_comes_from(home: Path):
@@ -199,4 +199,4 @@ def test_without_a_token_it_says_where_one_comes_from(home: Path):
 
     assert answer.returncode == 1
     assert "scaler.token" in answer.stderr
-    assert "start the service once, because it writes this file" in answer.stderr
+    assert "start Brain's service once, which writes this file" in answer.stderr

@@ -82,7 +82,7 @@ def test_a_policy_that_allows_nothing_is_named():
         ({"elasticPolicy": {"rdzvBackend": "c10d"}}, "no elasticPolicy with minReplicas"),
         (
             {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 3, "metrics": [{"type": "x"}]}},
-            "remove the metrics, or the autoscaler and Brain would both resize it",
+            "remove the metrics to let Brain resize the job",
         ),
         ({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, "managed by kueue"),
     ],

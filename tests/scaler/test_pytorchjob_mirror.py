@@ -183,7 +183,7 @@ def test_amounts_that_a_template_says_are_no_plans_to_change(api: Api):
     mirror.look()
     (after,) = backend.observe(JOB, api.now).replicas
     assert (before.unenforced, after.resources.cpu_millis) == ("", 500)
-    assert "reserve what its template says" in after.unenforced
+    assert "Brain does not change the amounts of a PyTorchJob" in after.unenforced
 
 
 def test_a_job_whose_object_is_gone_is_ended(api: Api):
