@@ -2,8 +2,8 @@
 Brain.
 
 Controllers run in threads, so this client blocks. ``follow`` requests all unfinished jobs every few
-seconds and reports each job whose view has changed. Once a job is no longer listed, the client
-requests the job's view only one more time, because the end of a job never changes.
+seconds and reports each job whose view has changed. Once Brain no longer lists a job, the client
+requests the view of this job only one more time, because an ended job never changes.
 """
 
 import logging
@@ -126,8 +126,8 @@ class OperatorsBrain:
                 stop.wait(min(gather, seconds))
 
     def hurry(self) -> None:
-        """Let ``follow`` poll soon, because Brain has decided something or this process will
-        end.
+        """Let ``follow`` poll soon: call this if Brain has decided something, or if this process
+        should end.
         """
         self._hurried.set()
 
@@ -192,12 +192,13 @@ class OperatorsBrain:
     ) -> JobView:
         """Keep Brain's copy of a job up to date.
 
-        If the job has begun but Brain does not know it, the job continues with ``sizes``. They are
-        None or empty if the job has not begun.
+        ``sizes`` has the number of replicas of each group, if the job has begun; else it is None or
+        empty. If Brain does not know a job that has begun, Brain continues the job with these
+        sizes.
 
         Raises:
             BadInput, NameTaken: Brain refuses the copy.
-            Unavailable: Brain is away.
+            Unavailable: Brain is unreachable.
         """
         copy = JobCopy(document=document, pool=self._pool, owner=owner, sizes=sizes or {})
         return self._learn(self._client.send(calls.mirror(job, copy)))
@@ -242,9 +243,9 @@ class OperatorsBrain:
 
         A second request with the same ``key`` gets the same answer.
 
-        ``by`` is the requester, as far as the cluster knows. ``resources`` are amounts that each
-        replica should also reserve. Brain reduces the size to one that fits, unless amounts are
-        requested, too.
+        ``by`` names the requester, as far as the cluster knows. ``resources`` are the amounts that
+        each replica should reserve; None keeps the present amounts. If neither ``group`` nor
+        ``resources`` is given, Brain reduces a size that does not fit; else Brain refuses it.
 
         Raises:
             BadInput, Conflict: Brain refuses the request, with the reason.

@@ -88,8 +88,8 @@ def test_a_missing_verb_is_named_with_why_and_the_remedy(server: Server):
         "kubectl apply -n team -f deploy/kustomize/namespaced/jobs/rbac.yaml"
     ]
     assert found[0].what.startswith(
-        "the operator lacks the permission to patch pods in team, which it needs: it creates and "
-        "deletes the pods"
+        "the operator lacks the permission to patch pods in team; with this permission it creates "
+        "and deletes the pods"
     )
 
 

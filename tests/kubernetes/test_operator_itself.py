@@ -33,7 +33,7 @@ def test_the_agents_image_may_be_that_of_the_operators_own_container():
 
 @pytest.mark.parametrize("environ", [{}, {"POD_NAME": "scaler-0"}])
 def test_an_operator_that_cannot_know_it_says_what_to_do(environ: dict[str, str]):
-    with pytest.raises(BadInput, match="or name the image"):
+    with pytest.raises(BadInput, match="or give --agent-image"):
         injected(OWN, reading(forbidden), "brain", environ)
 
 

@@ -1,7 +1,7 @@
-"""The cluster's autoscalers that target a job; each property of a job has one owner.
+"""The cluster's autoscalers that target a job. Brain changes nothing that an autoscaler changes.
 
-A HorizontalPodAutoscaler owns the size, so Brain only advises. A VerticalPodAutoscaler owns the
-amounts that replicas reserve, so Brain changes no amounts.
+A HorizontalPodAutoscaler changes the size of its job, so Brain only advises on this job. A
+VerticalPodAutoscaler changes the amounts that replicas reserve, so Brain changes no amounts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _TARGETS: Mapping[Kind, str] = {HPA: "scaleTargetRef", VPA: "targetRef"}
 class Autoscalers:
     """The autoscalers in the operator's stores.
 
-    A kind that the cluster does not serve has none.
+    If the cluster does not serve a kind of autoscaler, there are none of this kind.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,9 @@ class Autoscalers:
         self._stores[kind] = store
 
     def of(self, job: Key) -> dict[Reason, str]:
-        """Return, by reason, a sentence about each autoscaler that owns a property of the job."""
+        """Return a sentence about each autoscaler that targets the job, by the reason for the job's
+        condition.
+        """
         found = {kind: self._first(kind, job) for kind in self._stores}
         said: dict[Reason, str] = {}
         if name := found.get(HPA):

@@ -1,9 +1,10 @@
-"""Gangs: pods whose scheduling gates open together, and which release their nodes together.
+"""Gangs: pods that start together, and that release their nodes together.
 
-A gang is the set of pods that must start together. It may get only some of its nodes: if the
-scheduler knows a constraint that the operator does not know, if another job's pod was faster, or if
-a node was lost. The gang keeps these nodes for a while, because more may become free, and then
-releases all of them.
+A gang is the set of a job's pods that must start together; the operator opens their scheduling
+gates at the same time. Even so, only some pods of a gang may get nodes: if the scheduler knows a
+constraint that the operator does not know, if another job's pod was faster, or if a node was lost.
+These pods keep their nodes for a while, because more nodes may become free, and then release all of
+them.
 """
 
 import threading
@@ -64,9 +65,10 @@ class Gangs:
         now: datetime,
         leaving: Collection[str] = (),
     ) -> GangState:
-        """Check a job's gang once.
+        """Check a job's gang once: open the gates of pods that can start, or release the nodes.
 
-        ``end`` ends a pod whose gate is open; the replacement waits behind a gate.
+        ``end`` is called for each pod that must release its node; its replacement waits behind a
+        gate.
 
         ``leaving`` has the names of pods that are being replaced.
         """
@@ -90,8 +92,8 @@ class Gangs:
         return GangState(
             let_go=(
                 f"{len(held)} of the {least} pods that must start together had nodes for "
-                f"{_said(patience.total_seconds())}, and no further node became free: these "
-                f"pods release their nodes, and try again once {least} fit"
+                f"{_said(patience.total_seconds())}, and no further node became free; these "
+                f"pods release their nodes, and the job tries again once {least} pods fit"
             )
         )
 
@@ -116,10 +118,13 @@ class Gangs:
         begun, least = len(staying), gang_size(job, document)
         # A job of fewer pods than its gang is not complete yet: the rest is being created.
         if begun + len(waiting) < least:
-            return f"{begun + len(waiting)} of {least} pods of the gang exist"
+            return f"{begun + len(waiting)} of the {least} pods that must start together exist"
         until = self._shut.get(job.metadata.uid)
         if until is not None and now < until:
-            return f"the scheduler found no nodes for its pods; they wait until {until:%H:%M} UTC"
+            return (
+                "the scheduler found no nodes for the job's pods; these pods wait until "
+                f"{until:%H:%M} UTC"
+            )
         # One gang at a time: two concurrent looks would let two gangs in to the same capacity.
         with self._opening:
             capacity, unit = self._room.capacity(waiting), document.replicas.unit

@@ -1,8 +1,9 @@
-"""Requests nodes that do not exist yet, if the present nodes could never hold a job.
+"""Asks the cluster's autoscaler for nodes, if the present nodes could never hold a job.
 
-The operator cannot know which nodes an autoscaler can create. So placeholder pods exist for as long
-as the job waits. The job's condition ``Feasible`` is *Unknown* during ``gangPatience``. It is False
-with the reason *NeverFits* if no node was added in this time.
+The request consists of placeholder pods, which no present node can hold. The operator cannot know
+which nodes an autoscaler can create, so the placeholder pods exist for as long as the job waits.
+The job's condition ``Feasible`` is *Unknown* during ``gangPatience``. It is False with the reason
+*NeverFits* if no node was added in this time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +55,10 @@ class NewNodes:
     def tend(
         self, job: ElasticJob, least: int, view: JobView | None, house: Installation, now: datetime
     ) -> Outlook:
-        """Check a job's nodes once; ``least`` of the job's pods must start together."""
+        """Check a job's nodes once; create or delete the job's placeholder pods.
+
+        ``least`` of the job's pods must start together. ``house`` has the installation's settings.
+        """
         have = view is not None and view.state in _HAVE
         size = max(least, view.replicas_wished) if view is not None and have else least
         mine = [pod for pod in self._pods.by("asking", job.metadata.uid) if gang.stays(pod)]

@@ -20,10 +20,10 @@ def injected(
     namespace: str,
     environ: Mapping[str, str] = os.environ,
 ) -> AgentInjection | None:
-    """Return how the agent gets into the containers of jobs; the image ``OWN`` stands for the
-    operator's own image.
+    """Return how the agent gets into the containers of jobs.
 
-    With ``OWN``, a kustomization has to change only the operator's image, and no arguments.
+    If the option names the image ``own``, the result has the image of the operator's own pod. So a
+    kustomization that replaces the operator's image need not change the operator's arguments.
 
     Raises:
         BadInput: this process does not run in a pod, or may not read its pod.
@@ -45,7 +45,7 @@ def injected(
 
 def _unknown(why: str) -> BadInput:
     return BadInput(
-        f"--agent-image own: {why}; grant `get` on pods there and set {_POD} through the downward "
-        "API, or name the image",
+        f"--agent-image own: {why}; grant `get` on pods in the operator's namespace and set "
+        f"{_POD} through the downward API, or give --agent-image the name of an image",
         field="agent-image",
     )

@@ -1,6 +1,6 @@
-"""Jobs in a queue of Kueue: this module keeps the Workloads that request their quota.
+"""Jobs in a queue of Kueue: creates and deletes the Workloads by which these jobs request quota.
 
-A job whose first Workload is not admitted does not run.
+A job does not run until Kueue admits its first Workload.
 """
 
 import math
@@ -71,7 +71,7 @@ class Queues:
         return self._store is not None
 
     def follow(self, store: Store) -> None:
-        """Read Workloads from ``store``."""
+        """Read Workloads from ``store`` from now on."""
         store.index("job", lambda obj: (str(job_of(obj)),))
         self._store = store
 
@@ -127,7 +127,7 @@ class Queues:
         if job.spec.suspend or (by_person and (0 not in have or runs(have[0]))):
             if not alive:
                 self._delete(have.values())
-            said = "the job is suspended and asks for nothing"
+            said = "the job is suspended, so it requests no quota"
             return Standing(job=job, told=((False, Reason.SUSPENDED, said),))
         have = self._renewed(job, queue, have, first, unit)
         if 0 not in have:

@@ -1,10 +1,10 @@
 """Carries out plans that change the amounts that running replicas reserve.
 
-Pods change in place, if the API server can resize pods. A pod that cannot change in place (the
-server is too old or refuses, or the pod's node has no capacity) gets the new amounts at its next
-restart, whatever causes the restart. After a while the operator restarts the plan's remaining pods,
-each at its safe point. A plan from Brain's own advice restarts no pod: if it cannot be carried out
-in place, the plan fails and gives the reason.
+If the API server can resize pods, pods get their new amounts in place. A pod that cannot change in
+place (the server is too old or refuses, or the pod's node has no capacity) gets the new amounts at
+its next restart, whatever causes the restart. After a while the operator restarts the plan's
+remaining pods, each at its safe point. A plan from Brain's own advice restarts no pod: if it cannot
+be carried out in place, the plan fails and gives the reason.
 """
 
 from collections import Counter
@@ -107,8 +107,9 @@ def following(pod: Object, document: Resources, wanted: Resources, *, offered: b
 def unenforced(view: JobView, found: Resized) -> str:
     """Return why the plan being applied must be abandoned; empty if it continues.
 
-    A plan that needs another template is abandoned at once. A person's plan waits until any other
-    obstacle is gone. Brain's own plan never waits, because Brain will give its advice again.
+    A plan that needs another template is abandoned immediately. For any other obstacle, a person's
+    plan waits until the obstacle is gone. Brain's own plan does not wait, because Brain will give
+    its advice again.
     """
     plan, going = changing(view), found.reason in (Reason.AS_PLANNED, Reason.RESIZING)
     if plan is None or going or not (found.reason is Reason.IGNORED or without_restart(plan)):
@@ -139,12 +140,14 @@ class Resizing:
         end: Callable[[Object], None],
         now: datetime,
     ) -> Resized:
-        """Do the next action on the amounts of every pod; ``end`` makes a replica leave.
+        """Bring every pod closer to its planned amounts: resize it, wait, or restart it.
+
+        ``end`` ends a pod that must restart.
 
         Only a plan changes running pods; an edited template applies to new pods.
 
         Raises:
-            BrainError: the API server is away.
+            BrainError: the API server is unreachable.
         """
         found = self._tend(job, view, mine, end, now)
         self.tell(mine, unenforced(view, found))
@@ -282,7 +285,7 @@ class Resizing:
                 return Next(Way.RESTART, f"the API server refuses the change: {why}")
             quota = over_quota(str(why))
             reason = Reason.FORBIDDEN if quota is None else Reason.NO_QUOTA
-            return Next(Way.WAIT, f"the change is tried again: {why}", reason)
+            return Next(Way.WAIT, f"the operator tries the change again: {why}", reason)
         self._pods.learn(noted)
         return Next(Way.WAIT, "the kubelet is applying the change")
 

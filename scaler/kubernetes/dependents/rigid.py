@@ -1,7 +1,7 @@
-"""Derives the worlds of jobs that Brain's agent does not run from their pods. Pure.
+"""Derives worlds from pods, for jobs that run without Brain's agent. All functions are pure.
 
 The size of such a job is fixed while its pods exist, because each pod got the number of pods when
-it started. A plan replaces all pods. The steps that such a world makes, repeats or loses are
+it started. So a plan replaces all pods. The steps that such a world makes, repeats or loses are
 unknown.
 """
 
@@ -41,7 +41,7 @@ def held(world: World | None, obj: Object | None, house: Installation) -> frozen
         if obj is not None and not elastic(read_elastic_job(obj), house):
             return frozenset()
     except BadInput as why:
-        log.debug("running pods stay as they are: %s", why)
+        log.debug("the ElasticJob cannot be read, so running pods stay as they are: %s", why)
     if world is None or world.ended_at is not None:
         return None if house.brain_url else frozenset()
     return frozenset(member.replica for member in world.members)
@@ -62,8 +62,9 @@ def report(
 
     ``processes`` returns the number of worker processes of each replica of a group.
 
-    ``known`` is the latest world in Brain, which infers from the replicas how that world ends. The
-    world counts as stepping as soon as Brain lets the job start; until then the job is ``queued``.
+    ``known`` is the latest world that Brain knows; Brain infers the end of this world from the
+    replicas. While the job is ``queued``, the report says that the world formed. Once Brain lets
+    the job start, the report says that the world makes steps.
     """
     ids = running(seen)
     if not ids or len(ids) != wished:

@@ -39,7 +39,7 @@ _OVER = ("Succeeded", "Failed")
 
 
 class Roles:
-    """Keeps one living pod for each rank of the roles that plans do not scale."""
+    """Keeps one living pod for each rank of the roles whose size no plan changes."""
 
     def __init__(self, upkeep: Upkeep, pods: Store) -> None:
         self._upkeep, self._pods = upkeep, pods
@@ -58,9 +58,9 @@ class Roles:
         addresses of parameter servers.
 
         If the number of servers changes, every process restarts; if the number of workers changes,
-        only the chief restarts. ``wished`` is the desired number of workers. It is 0 while the job
-        stops or waits: then no pod is created, and the pods of these roles end after the last
-        worker.
+        only the chief restarts. ``wished`` is the desired number of workers. While the job stops or
+        waits, ``wished`` is 0: then no pod is created, and the pods of these roles end after the
+        last worker.
         """
         pods = self._pods.by("owner", job.metadata.uid)
         if (ending := chiefs_end(job, pods, wished)) is not None:
@@ -87,9 +87,10 @@ class Roles:
                 self._upkeep.create(pod)
 
     def name(self, job: ElasticJob, document: JobDocument, *, rigid: bool) -> None:
-        """Create services once after each edit of the object, and once in each operator process.
+        """Create the services of roles: once after each edit of the object, and once in each
+        operator process.
 
-        The object's status does not show that the services exist, because the operator also writes
+        The object's status does not show if the services exist, because the operator also writes
         the status while Brain is unreachable or nodes are missing.
         """
         id, generation = job.metadata.uid, job.metadata.generation
@@ -102,7 +103,7 @@ class Roles:
         self._named[id] = generation
 
     def end(self, job: ElasticJob) -> None:
-        """End the remaining pods of the roles that plans do not scale, when the job has ended."""
+        """End the remaining pods of the roles whose size no plan changes; the job has ended."""
         self._named.pop(job.metadata.uid, None)
         for pod in self.pods_of(job):
             if _stays(pod):
@@ -110,7 +111,7 @@ class Roles:
 
 
 def fixed(job: ElasticJob) -> Iterator[str]:
-    """Return the roles that plans do not scale."""
+    """Return the roles whose size no plan changes."""
     for role in job.spec.replica_specs:
         if role not in (job.scaled, ReplicaType.MASTER):
             yield role
@@ -166,16 +167,18 @@ def chiefs_end(job: ElasticJob, pods: Sequence[Object], wished: int) -> ReplicaE
 
 
 def surplus(job: ElasticJob, pod: Object) -> bool:
-    """True if plans do not scale the pod's role and its rank is no longer in the object."""
+    """True if no plan changes the size of the pod's role, and the object no longer has the pod's
+    rank.
+    """
     role = _role(pod)
     scaled = role == job.scaled or role not in sizes_of(job)
     return _stays(pod) and not scaled and _rank(pod) >= sizes_of(job)[role]
 
 
 def misled(job: ElasticJob, pod: Object, wished: int) -> bool:
-    """True if a process was started with parameter servers other than the present ones.
+    """True if a process was started with addresses of parameter servers that are outdated.
 
-    A chief is also misled if it was started with other workers.
+    This also applies to a chief that was started with outdated addresses of workers.
     """
     if not job.configured_here or not _stays(pod) or not wished:
         return False
@@ -250,11 +253,10 @@ def _given_up(job: ElasticJob, pod: Object, pods: Sequence[Object]) -> str | Non
 
 
 def bereft(job: ElasticJob, pod: Object, pods: Sequence[Object]) -> bool:
-    """True if a chief failed because it lost a server: then its script ends with 1, and another
-    chief may succeed.
+    """True if a chief failed because it lost a server; a new chief may then succeed.
 
-    A server is lost if it is missing, or started after the chief. If a server will not be replaced,
-    the result is False.
+    The script of such a chief exits with code 1. A server is lost if it is missing, or if it
+    started after the chief. If a lost server will not be replaced, the result is False.
     """
     spec = job.spec.replica_specs.get(PS)
     if spec is None or _role(pod) != CHIEF or not relaunched(pod):

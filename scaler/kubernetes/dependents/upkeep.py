@@ -1,7 +1,4 @@
-"""Keeps a job's objects other than the pods that plans scale, and the data that pods' agents read.
-
-The objects are services, a PodGroup and a disruption budget.
-"""
+"""Keeps a job's services, PodGroup and disruption budget, and the data that its agents read."""
 
 import json
 import logging
@@ -70,7 +67,7 @@ class Upkeep:
             self._kept[id] = count
 
     def release(self, obj: Object) -> None:
-        """Let pods of a deleted object be evicted, because no operator moves them any more."""
+        """Allow evictions of a deleted object's pods, which no operator replaces any more."""
         metadata, zero = obj["metadata"], {"spec": {"minAvailable": 0}}
         name = identity.budget_name(metadata["name"])
         try:
@@ -92,7 +89,8 @@ class Upkeep:
         """Inform each pod's agent of the endpoint of the job's agents, of the pod's location, and
         of the replicas that have ended.
 
-        ``cut_off``: unreachable replicas; ``members``: replicas of the last world.
+        ``cut_off`` has the ids of replicas on nodes whose kubelet does not report. ``members`` has
+        the ids of the replicas in the last world.
         """
         endpoint = endpoint_of(mine, cut_off, members)
         alive = [pod for pod in mine if _alive(pod)]
@@ -108,7 +106,10 @@ class Upkeep:
                 yield pod
 
     def patience(self, job: ElasticJob, mine: Sequence[Object], now_seconds: float) -> float | None:
-        """Return the seconds until the next pod may be late; None if no pod can be late."""
+        """Return the seconds (at least 1) until the next restarted pod exceeds ``restartTimeout``.
+
+        None if no restarted pod is pending.
+        """
         left = (left for _, left in _left(job, mine, now_seconds))
         return min((max(1.0, each) for each in left), default=None)
 
@@ -178,7 +179,8 @@ def budget(job: ElasticJob, count: int) -> dict[str, Any]:
     """Build a PodDisruptionBudget that keeps ``count`` of the pods whose number plans change.
 
     The budget is a number and not a percentage, because the disruption controller may not know how
-    many pods there should be. Pods that are not ready lose nothing by an eviction.
+    many pods there should be. Pods that are not ready may always be evicted, because they do not
+    train.
     """
     return {
         "metadata": {
@@ -198,12 +200,14 @@ def budget(job: ElasticJob, count: int) -> dict[str, Any]:
 def endpoint_of(
     mine: Sequence[Object], cut_off: Collection[int] = (), members: Collection[int] = ()
 ) -> str:
-    """Return the endpoint of the agent that forms the first world, or knows the coordinator.
+    """Return the endpoint (host:port) of the agent that forms the first world, or knows the
+    coordinator.
 
-    The endpoint stays the same pod while that pod lives, because two endpoints could form two
-    worlds. If that pod is cut off, it may still be alive. Then another *member* of its world
-    becomes the endpoint, because the agent of a member forms no world without the majority of the
-    old world. A newcomer never becomes the endpoint, because it would form a world alone.
+    The result is empty if no pod has an address. The endpoint stays the same pod while that pod
+    lives, because two endpoints could form two worlds. If the pod is cut off, it may still be
+    alive. Then the endpoint moves to another pod in ``members``, because the agent of a member
+    forms no world without the majority of the old world. The endpoint never moves to a newcomer,
+    because a newcomer would form a world alone.
     """
     found: dict[str, Object] = {}
     alive = sorted((pod for pod in mine if _alive(pod)), key=_index)

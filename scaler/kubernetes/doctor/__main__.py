@@ -43,7 +43,7 @@ def findings(
             try:
                 yield from part
             except BrainError as why:
-                yield Finding("bad", f"the API server at {cluster.host}", str(why))
+                yield Finding("bad", f"the API server at {cluster.host} cannot be asked", str(why))
     finally:
         cluster.close()
 
@@ -52,9 +52,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="brain doctor --cluster", description=__doc__)
     parser.add_argument("--kubeconfig")
     parser.add_argument("--context")
-    parser.add_argument("--namespace", action="append", default=[], help="served; default: all")
-    parser.add_argument("--own", default="brain", help="namespace of the operator (brain)")
-    parser.add_argument("--user", help="check the rights of this user instead of your own")
+    parser.add_argument(
+        "--namespace",
+        action="append",
+        default=[],
+        help="namespace that the operator serves; repeatable; default: all",
+    )
+    parser.add_argument("--own", default="brain", help="namespace of the operator; default: brain")
+    parser.add_argument("--user", help="check the permissions of this user instead of your own")
     return parser
 
 

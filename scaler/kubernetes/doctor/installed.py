@@ -45,14 +45,15 @@ def nodes(found: Sequence[Object]) -> Iterator[Finding]:
             "note",
             f"{_some(bare)} with GPUs: no label names the GPU product ({PRODUCT_LABELS[0]})",
             "run the GPU vendor's node labeller, or label the nodes by hand; until then Brain "
-            "cannot tell kinds of GPU apart",
+            "cannot distinguish GPU products",
         )
     zoneless = [_name(each) for each in found if not _has(each, (_ZONE,))]
     if zoneless and len(found) > 1:
         yield Finding(
             "note",
             f"{_some(zoneless)}: no label {_ZONE}",
-            f"kubectl label node {zoneless[0]} {_ZONE}=<zone>; until then ranks follow node names",
+            f"kubectl label node {zoneless[0]} {_ZONE}=<zone>; until then Brain orders ranks by "
+            "node name",
         )
     idle = [_name(each) for each in found if not _ready(each)]
     if idle:
@@ -71,7 +72,7 @@ def _version(said: Mapping[str, Any]) -> Iterator[Finding]:
         else Finding(
             "bad",
             f"Kubernetes {text} has no scheduling gates",
-            "upgrade to 1.27 or later; until then a partial gang may hold GPUs",
+            "upgrade to 1.27 or later; until then a job that waits for nodes may hold GPUs",
         )
     )
 
@@ -89,9 +90,11 @@ def _kinds(cluster: Cluster) -> Iterator[Finding]:
 
 def _gangs(cluster: Cluster) -> Iterator[Finding]:
     if "podgroups" in _resources(cluster, "/apis/scheduling.volcano.sh/v1beta1"):
-        yield Finding("ok", "Volcano admits gangs of jobs that ask for it")
+        yield Finding("ok", "Volcano admits the gangs of jobs with `BatchScheduler: volcano`")
     else:
-        yield Finding("ok", "gangs are admitted by scheduling gates; Volcano is not installed")
+        yield Finding(
+            "ok", "the operator admits gangs by scheduling gates; Volcano is not installed"
+        )
 
 
 def _resources(cluster: Cluster, path: str) -> set[str]:

@@ -62,7 +62,7 @@ def examine(cluster: Cluster, asking: RightsQuestion) -> Iterator[Finding]:
 
 
 def places(right: Right, asking: RightsQuestion) -> Sequence[str]:
-    """Return the namespaces in which a permission is needed; the empty text means all."""
+    """Return the namespaces in which a permission is needed; an empty name means all namespaces."""
     match right.scope:
         case Scope.OWN:
             return (asking.own,)
@@ -89,8 +89,8 @@ def _finding(
     full = f"{resource}.{right.group}" if right.group else resource
     where = f" in {namespace}" if namespace else ""
     said = (
-        f"the operator lacks the permission to {', '.join(lacking)} {full}{where}, which it "
-        f"needs: it {right.why}"
+        f"the operator lacks the permission to {', '.join(lacking)} {full}{where}; with this "
+        f"permission it {right.why}"
     )
     optional = right.group in _OPTIONAL
     return Finding("note" if optional else "bad", said, remedy(right.scope, namespace, asking))

@@ -1,9 +1,9 @@
 """Replicas as pods: a ``JobBackend`` over stores that reflect the API server.
 
 An observation lists the pods in the stores, and two other kinds of pods: requested pods that the
-stores do not show yet, and vanished pods whose end is not recorded yet. The backend keeps both
-kinds in memory only. After a restart, Brain tells the operator which replicas Brain considers
-alive.
+stores do not show yet, and vanished pods whose end is not recorded yet. The backend knows both
+kinds only until the operator restarts. Afterwards Brain tells the operator which replicas Brain
+considers alive.
 """
 
 import logging
@@ -180,7 +180,7 @@ class KubernetesBackend(Replicas):
         )
 
     def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
-        """Do nothing: the controller of the job's object resizes its pods."""
+        """Do nothing: the controller of ElasticJobs resizes the pods."""
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
         """Delete the pod, with its template's grace period; with ``force``, without a grace
@@ -213,8 +213,8 @@ class KubernetesBackend(Replicas):
     ) -> None:
         """Record a replica's end in an annotation of its pod, which the next operator reads.
 
-        A pod that has not ended is deleted, because its replica is replaced: its node may register
-        again and still run the pod.
+        A pod that has not ended is deleted: otherwise its node could come back and run the pod
+        beside the replica's replacement.
         """
         with self._lock:
             seen = self._seen(job, now).get(replica)

@@ -1,4 +1,4 @@
-"""Detects DLRover's own controller. While it serves ElasticJobs, this operator must not."""
+"""Detects DLRover's own controller, beside which this operator refuses to serve ElasticJobs."""
 
 from collections.abc import Sequence
 from datetime import datetime

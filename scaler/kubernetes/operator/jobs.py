@@ -135,7 +135,10 @@ class ElasticJobs:
         if job.spec.managed_by == DLROVER:
             return self._advise(obj, job, document, now)
         if job.spec.managed_by not in OURS:
-            message = f"spec.managedBy is {job.spec.managed_by}, so Brain does not manage the job"
+            message = (
+                f"spec.managedBy is {job.spec.managed_by}, so Brain does not manage the job; to "
+                "let Brain manage it, create the job again without managedBy"
+            )
             return self._refuse(obj, Reason.NOT_OURS, message, now)
         if master := self._master_of(job):
             message = (
@@ -296,7 +299,7 @@ class ElasticJobs:
 
         def end(pod: Object) -> None:
             found = identity.scaled_of(pod)
-            assert found is not None, "only pods that plans scale are asked for"
+            assert found is not None, "only pods whose number plans change are ended"
             self._backend.stop(job, found[1], force=False, now=now)
 
         return end

@@ -24,8 +24,8 @@ _MOST_BYTES, _MOST_PIECES = 1 << 18, 16
 #: Most pods that one request reads at a time; it reads further pods as these end.
 _MOST_READERS = 64
 _MORE = (
-    f"brain: {_MOST_READERS} replicas are read at a time, and the others are read once these end; "
-    "choose one replica with --replica\n"
+    f"brain: this shows the output of {_MOST_READERS} replicas; the output of the others follows "
+    "once these end; choose one replica with --replica\n"
 )
 _STARTED = ("Running", "Succeeded", "Failed")
 
@@ -40,8 +40,8 @@ def send_logs(
 ) -> None:
     """Send the output of a job's pods in whole lines until no further output can come.
 
-    ``send`` takes a text, and True if more text follows; an error that ``send`` raises ends the
-    reading. ``over`` returns True if the job has finished.
+    ``send`` is called with a text, and with True if more text follows; an error that ``send``
+    raises ends the reading. ``over`` returns True if the job has finished.
 
     Raises:
         UnknownReplica: the requested replica no longer has a pod.
@@ -56,8 +56,8 @@ def send_logs(
             if request.replica is not None and not asked:
                 if not readers:
                     raise UnknownReplica(
-                        f"replica {request.replica}: its pod was deleted from the cluster, and "
-                        "its output with it"
+                        f"replica {request.replica} has no output any more, because its pod was "
+                        "deleted from the cluster"
                     )
                 # The last lines of the pod are still on their way.
                 ended = True

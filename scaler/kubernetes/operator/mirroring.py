@@ -110,7 +110,8 @@ class JobMirror:
     ) -> tuple[StatusCondition, JobView | None]:
         """Send the job to Brain if its document changed.
 
-        Return the condition that tells if Brain accepted the job, and Brain's view of the job.
+        Return two values: the condition that tells if Brain accepted the job, and Brain's view of
+        the job.
         """
         id = JobId(job.metadata.uid)
         if view is not None and self._told.get(id) == document:
@@ -119,7 +120,7 @@ class JobMirror:
             plain = wire.document_plain(document)
             view = self._brain.mirror(id, plain, owner_of(job), running_sizes(job))
         except AWAY as why:
-            message = f"Brain is unreachable, and the job keeps its size: {why}"
+            message = f"Brain is unreachable, so the job keeps its size: {why}"
             return accepted(None, Reason.NO_BRAIN, message), view
         except REFUSED as why:
             self._say(obj, "Warning", Reason.REFUSED, str(why))
@@ -146,7 +147,7 @@ class JobMirror:
     def learn(self, id: JobId, *, new: bool = False) -> None:
         """Pass Brain's list of replicas, and the members of Brain's world, to the backend.
 
-        ``new``: Brain has just stored the job, and has no replicas of it yet.
+        ``new`` is True if Brain has just stored the job, and has no replicas of the job yet.
         """
         try:
             detail = None if new else self._brain.detail(id)

@@ -1,8 +1,8 @@
-"""Composition of the operator: stores, controllers, the loop of desired jobs, probes and metrics.
+"""Assembles the operator: stores, controllers, the loop of desired jobs, probes and metrics.
 
 Threads watch the API server and run the controllers. The loop that follows Brain's desired jobs and
-replaces failed replicas is the local scaler's loop, with another backend. Controllers and loop act
-only while this process is the leader.
+replaces failed replicas is the same as in the local scaler, but has another backend. Controllers
+and loop act only while this process is the leader.
 """
 
 import asyncio
@@ -229,7 +229,7 @@ class Operator:
                 self._client.close()
 
     def know(self, facts: ClusterFacts) -> None:
-        """Follow the gangs, queues and autoscalers that this cluster serves."""
+        """Watch the autoscalers and Kueue's Workloads, if this cluster serves them."""
         self.jobs.resizing.offered = facts.resizes
         # A store of a missing or unreadable kind would never hold a whole list.
         for kind in facts.autoscalers:
@@ -242,7 +242,9 @@ class Operator:
         self._facts = facts
 
     def spares(self, wish: DesiredJob) -> int:
-        """Return the number of replicas that form no whole unit, and stay outside the world."""
+        """Return the number of a job's replicas that wait outside the world, because they form no
+        whole unit.
+        """
         obj = self.jobs.find(wish.job)
         if obj is None or wish.wish.unit == 1:
             return 0
@@ -255,9 +257,12 @@ class Operator:
 
     @property
     def unready(self) -> str:
-        """Reason why this operator is not ready; empty once every store has read a whole list."""
+        """The reason why this operator is not ready; empty once every store has a complete list."""
         if self._facts is None:
-            return self._server.trouble or "asks the API server what it serves"
+            return (
+                self._server.trouble
+                or "the operator is asking the API server which kinds it serves"
+            )
         return self.manager.unready
 
     def metrics(self) -> bytes:
@@ -291,7 +296,10 @@ class Operator:
     async def _serve(self) -> int:
         while not self._stop.is_set():
             if self.manager.deposed:
-                log.warning("another operator took the lease of this one")
+                log.warning(
+                    "another operator took the lease, so this process exits and must be started "
+                    "again"
+                )
                 return DEPOSED
             if self.manager.leading and self.manager.synced():
                 await self._lead()

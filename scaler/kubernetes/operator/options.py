@@ -59,7 +59,7 @@ def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:
 
     Raises:
         BadInput: an option cannot be used; the message names the option.
-        OSError: there is no token.
+        OSError: the token's file cannot be read.
     """
     url = None if said.url == NO_BRAIN else said.url
     token = "" if url is None else (said.token_file or home / "scaler.token").read_text().strip()
@@ -96,7 +96,7 @@ def _submit_to(named: Sequence[str], served: Sequence[str]) -> tuple[str, ...]:
     for namespace in named:
         if served and namespace not in served:
             raise BadInput(
-                f"--submit-to {namespace} is not among the served namespaces "
+                f"--submit-to {namespace} is not one of the namespaces that this operator serves "
                 f"({', '.join(served)}); add --namespace {namespace}",
                 field="submit-to",
             )
@@ -106,7 +106,8 @@ def _submit_to(named: Sequence[str], served: Sequence[str]) -> tuple[str, ...]:
 def _lease(namespace: str, seconds: float) -> ElectionTerms:
     if seconds < 1.0:
         raise BadInput(
-            f"--lease-seconds {seconds:g} is too short for the delays of a network; give about 7",
+            f"--lease-seconds {seconds:g} is too short for the delays of a network; give at least "
+            "1, for example 7",
             field="lease-seconds",
         )
     return ElectionTerms(

@@ -1,4 +1,4 @@
-"""The state of a job that an operator keeps while it runs without a Brain."""
+"""The state of a job, as an operator that runs without a Brain keeps it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -12,7 +12,7 @@ class Served(Protocol):
 
     @property
     def unready(self) -> str:
-        """Reason why the operator is not ready; empty if it is."""
+        """The reason why the operator is not ready; empty if it is ready."""
 
     def metrics(self) -> bytes:
         """Return the metrics in Prometheus' text format."""

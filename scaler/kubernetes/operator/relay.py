@@ -52,12 +52,12 @@ class RelayedRequests:
                     calls.scaler_requests(self._pool, wait_seconds=_POLL_SECONDS)
                 )
             except BrainError as why:
-                log.info("requests to pool %s: %s", self._pool, why)
+                log.info("cannot poll Brain for requests to pool %s: %s", self._pool, why)
                 stop.wait(_RETRY_SECONDS)
                 continue
             except Exception:
                 # Without this thread no request would ever be answered again.
-                log.exception("requests to pool %s", self._pool)
+                log.exception("cannot poll Brain for requests to pool %s", self._pool)
                 stop.wait(_RETRY_SECONDS)
                 continue
             for each in page.items:
@@ -82,7 +82,7 @@ class RelayedRequests:
                 send(ScalerAnswer(pod=self._pod(request.pod)))
             else:
                 raise errors.BadInput(
-                    "this operator does not know the request; upgrade the operator"
+                    "this operator does not know requests of this kind; upgrade the operator"
                 )
         except _Unread:
             return
@@ -100,7 +100,9 @@ class RelayedRequests:
         try:
             send(ScalerAnswer(refusal=RelayedError(kind=_kind(why), detail=str(why), field=field)))
         except _Unread:
-            log.info("request %s was refused without being run: %s", request.id, why)
+            log.info(
+                "request %s was refused, but Brain did not get the refusal: %s", request.id, why
+            )
 
 
 def _kind(why: BrainError) -> str:

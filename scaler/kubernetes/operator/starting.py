@@ -1,8 +1,9 @@
-"""The start of an operator: waits until the API server answers, and finds out what it serves.
+"""The start of an operator: waits until the API server answers, and asks which kinds it serves.
 
-An operator (or an adapter) that starts during an outage waits, as a running one does. It ends only
-with an error that waiting cannot remove: refused credentials, a missing permission or a certificate
-that is not trusted. An address at which nobody listens cannot be distinguished from an outage.
+An operator (or an adapter) that starts during an outage of the API server waits until the outage
+ends. The process exits only on an error that waiting cannot remove: refused credentials, a missing
+permission or a certificate that is not trusted. A wrong address looks like an outage, so the
+process waits then, too.
 """
 
 import logging
@@ -63,12 +64,13 @@ class ClusterFacts:
 
 
 def find_out(cluster: Cluster, options: OperatorOptions) -> ClusterFacts:
-    """Ask the API server what it serves, and if this operator may serve it.
+    """Ask the API server which kinds it serves, and check that this operator may act in the
+    cluster.
 
     Raises:
-        BadInput: DLRover's controller serves these jobs, or this operator's own image cannot be
-            found out.
-        NotAllowed: a permission is missing without which the operator can do nothing.
+        BadInput: DLRover's controller serves these jobs, or the image of this operator's pod cannot
+            be read.
+        NotAllowed: the operator lacks a permission that it always needs.
         Unreachable: the server does not answer.
     """
     spaces = options.namespaces
@@ -92,7 +94,7 @@ def find_out(cluster: Cluster, options: OperatorOptions) -> ClusterFacts:
 
 
 class ServerWait:
-    """The first questions to an API server, asked again until it answers them."""
+    """Asks an API server the first questions, and repeats them until the server answers."""
 
     def __init__(
         self,
@@ -115,7 +117,7 @@ class ServerWait:
         self._refused_at: float | None = None
 
     def ask(self, questions: Callable[[], T]) -> T | None:
-        """Return the result of ``questions``, which are asked again after every outage.
+        """Return the result of ``questions``; during an outage, wait and ask again.
 
         None means that this process must stop.
 

@@ -30,7 +30,9 @@ class JobStatuses:
     def show(
         self, obj: Object, wanted: Mapping[str, Any], now: datetime, *, at_once: bool = False
     ) -> float | None:
-        """Write a status, or return the seconds that it may wait for later changes."""
+        """Write a status, or return the seconds to wait, so that one write covers later changes,
+        too.
+        """
         pause = None if at_once else self._pace.pause(obj, wanted, now)
         if pause is None:
             self.write(obj, wanted)
@@ -40,7 +42,7 @@ class JobStatuses:
         """Write a status if it changed.
 
         Raises:
-            Conflict: ``obj`` is not the newest version; look again.
+            Conflict: ``obj`` is not the newest version; read the object again.
         """
         answer = write_status(self._cluster, JOB, obj, wanted)
         if answer is not None:
@@ -52,7 +54,7 @@ class JobStatuses:
         self._brain.object_says(JobId(obj["metadata"]["uid"]), said)
 
     def warn_once(self, obj: Object, said: StatusCondition) -> None:
-        """Write an Event for a condition, unless the object has it with the same message."""
+        """Write an Event for a condition, unless the object has this condition and message."""
         known = (obj.get("status") or {}).get("conditions") or ()
         if not any((c.get("type"), c.get("message")) == (said.type, said.message) for c in known):
             self._events.record(obj, "Warning", said.reason, said.message)

@@ -15,7 +15,7 @@ _GONE = PodSeen(stays=False, detail="its pod was deleted from the cluster")
 
 
 def ask_for_pod(cluster: Cluster, job: Object | None, request: PodRequest) -> PodSeen:
-    """Ask the API server whether a pod exists now, because the operator's stores may be older.
+    """Ask the API server if a pod exists now, because the operator's stores may be out of date.
 
     ``job`` is the job's ElasticJob; None if this operator has none.
 
@@ -37,7 +37,8 @@ def ask_for_pod(cluster: Cluster, job: Object | None, request: PodRequest) -> Po
 
 
 def seen_as(pod: Object) -> PodSeen:
-    """Return whether a pod stays; a pod that is being deleted, or has ended, does not.
+    """Return ``PodSeen`` for a pod's object; a pod that is being deleted or has ended does not
+    stay.
 
     >>> seen_as({"metadata": {}, "status": {"phase": "Pending"}})
     PodSeen(stays=True, detail='')

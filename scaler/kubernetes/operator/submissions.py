@@ -1,4 +1,4 @@
-"""Creates ElasticJobs, and Secrets with their environment, from documents submitted to Brain."""
+"""Creates ElasticJobs from documents submitted to Brain, and Secrets with the jobs' environment."""
 
 import base64
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,8 @@ SUBMISSION = f"{identity.DOMAIN}/submission"
 class Submissions:
     """Creates ElasticJobs from documents, in the namespaces that ``allowed`` lists.
 
-    The scaler uses its own permissions, so an annotation records the submitter's name.
+    The scaler creates the objects with its own permissions; an annotation records the submitter's
+    name.
     """
 
     def __init__(
@@ -80,9 +81,9 @@ class Submissions:
         if project not in self._allowed:
             allowed = ", ".join(self._allowed) or "none"
             raise BadInput(
-                f"project {project!r}: its jobs would run in the namespace of the same name, "
-                "where the scaler may not create jobs; namespaces open to submissions: "
-                f"{allowed}; name one of them, or start the scaler with --submit-to {project}",
+                f"jobs of project {project!r} run in the namespace of this name, in which the "
+                f"scaler may not create jobs; choose one of these projects: {allowed}; or start "
+                f"the scaler with --submit-to {project}",
                 field="project",
             )
 

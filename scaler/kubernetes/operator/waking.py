@@ -17,7 +17,7 @@ class Waking:
         self._loop: tuple[asyncio.AbstractEventLoop, Scaler] | None = None
 
     def begin(self, scaler: Scaler) -> None:
-        """Wake ``scaler``, which runs on the current event loop, from now on."""
+        """From now on, wake ``scaler``, which runs on the current event loop."""
         self._loop = asyncio.get_running_loop(), scaler
 
     def job(self, job: JobId) -> None:

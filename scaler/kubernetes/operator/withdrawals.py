@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def orphans(obj: Object) -> bool:
-    """True if an object is deleted without its dependents."""
+    """True if an object is deleted with ``--cascade=orphan``, so that its pods stay."""
     return "orphan" in (obj["metadata"].get("finalizers") or ())
 
 
@@ -76,7 +76,11 @@ class Withdrawals:
                     self._cancel(id)
                 except BrainError as why:
                     # The next sweep tries this job again; the other jobs come first.
-                    log.warning("job %s has no ElasticJob and cannot be cancelled: %s", id, why)
+                    log.warning(
+                        "job %s is not cancelled yet, although its ElasticJob was deleted: %s",
+                        id,
+                        why,
+                    )
 
     def _find(self, job: JobId) -> Object | None:
         return next(iter(self._jobs.by("uid", job)), None)

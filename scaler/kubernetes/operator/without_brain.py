@@ -1,8 +1,8 @@
 """``--brain none``: the operator admits jobs and replaces failed replicas, but resizes no job.
 
 ``OwnRule`` has the interface of a client of Brain, so the controllers and the loop of desired jobs
-are the same. ``OwnRule`` stores nothing itself: a new operator reads the state of its jobs from the
-objects' status and from the pods.
+work without a change. ``OwnRule`` stores nothing itself: a new operator reads the state of its jobs
+from the objects' status and from the pods.
 """
 
 import asyncio
@@ -46,9 +46,9 @@ _BEGUN = (JobState.RUNNING, JobState.DEGRADED)
 
 
 def reported(job: OwnJob, report: ReplicaReport, now: datetime, *, together: bool = True) -> OwnJob:
-    """Return the job, updated by its scaler's report on replicas.
+    """Return the job, updated by a report on its replicas.
 
-    ``together``: the replicas form one world, which ends as a whole.
+    ``together`` is True if the replicas form one world, which ends as a whole.
     """
     known = {**job.replicas, **{one.id: one for one in report.replicas}}
     job = replace(job, replicas=known)
@@ -86,14 +86,14 @@ def _alive(job: OwnJob, alive: list[Replica], waiting: str | None, now: datetime
 
 def _all_gone(job: OwnJob, last: Replica, now: datetime) -> OwnJob:
     if last.exit is ReplicaExit.FAILED:
-        why = last.detail or "its last replica failed"
+        why = last.detail or "the job's last replica failed"
         return job.moved(JobState.FAILED, why, now, exit_code=last.exit_code)
     # A failure counts once: the next report finds the job starting.
     failures, limit = job.failures + 1, job.document.restarts.limit
     if failures > limit:
         why = (
             f"the job lost its replicas {failures} times, more often than restarts.limit {limit} "
-            "allows"
+            "allows; raise the limit and create the job again"
         )
         return job.moved(JobState.FAILED, why, now, failures=failures)
     how = "left" if last.exit is ReplicaExit.LEFT else "was lost"
@@ -184,7 +184,7 @@ class OwnRule:
         obj = self._find(id)
         job = read_elastic_job(obj) if obj is not None else None
         if job is None or not over(job):
-            raise UnknownJob(f"this operator, without a Brain, does not serve job {id}")
+            raise UnknownJob(f"this operator runs without a Brain, and has no job {id}")
         return begun(job, job_document(job), owner_of(job), self._clock())
 
     def _mirror(self, id: str, call: Call[Any]) -> JobView:
@@ -221,7 +221,7 @@ class OwnRule:
         self._job(id)
         raise Unavailable(
             f"this operator runs without a Brain, so {what} cannot change; {_REMEDY}, and send "
-            "it the request"
+            "the request again"
         )
 
     def _intend(self, intent: Intent, id: str, call: Call[Any]) -> JobView:
@@ -240,7 +240,7 @@ class OwnRule:
         try:
             return self._jobs[JobId(id)]
         except KeyError:
-            raise UnknownJob(f"this operator, without a Brain, does not serve job {id}") from None
+            raise UnknownJob(f"this operator runs without a Brain, and has no job {id}") from None
 
     def _put(self, job: OwnJob) -> JobView:
         self._jobs[job.id] = job
@@ -248,7 +248,9 @@ class OwnRule:
 
 
 class AsyncOwnRule:
-    """``OwnRule`` for asyncio; a poll waits a fixed time, because no change wakes it."""
+    """``OwnRule`` for asyncio. A poll without news waits for half a second; no change ends it
+    earlier.
+    """
 
     def __init__(self, rule: OwnRule) -> None:
         self._rule = rule
@@ -260,7 +262,9 @@ class AsyncOwnRule:
         pass
 
     async def send(self, call: Call[Any]) -> Any:
-        """Answer as ``OwnRule.send`` does; a poll without news answers after half a second."""
+        """Answer a request as ``OwnRule.send`` does; a poll without news is answered after half a
+        second.
+        """
         known = self._rule.send(call)
         if known is None and "wait" in call.query:
             await asyncio.sleep(_POLL_SECONDS)
