@@ -171,7 +171,7 @@ def uids(place: Place) -> set[str]:
 
 def waits(place: Place, made: Json) -> bool:
     """Whether the job says that its move waits for room."""
-    return "once it has room for them" in str(place.status(made).get("message"))
+    return "once the node has room" in str(place.status(made).get("message"))
 
 
 @pytest.mark.parametrize("command", ["torchrun", "./train"])

@@ -90,7 +90,7 @@ def test_only_who_was_told_otherwise_begins_anew(
     [
         ({"worker": 2}, "replicaSpecs.ps is missing or empty"),
         ({"ps": 1}, "neither worker nor chief"),
-        ({"ps": 1, "worker": 1, "chief": 2}, "there can be one chief at most"),
+        ({"ps": 1, "worker": 1, "chief": 2}, "a job has at most one chief"),
         ({"ps": 1, "boss": 1}, "replicaSpecs.boss is not a role"),
     ],
 )

@@ -1,8 +1,8 @@
 """Finds who requested a size, from the field manager that the object's managedFields name.
 
-The API server does not record which user wrote an object. It keeps only the name that each program
-gives itself (``kubectl``, ``kube-controller-manager`` of an autoscaler). An annotation of a plan
-may name a person.
+The API server does not record which user wrote an object. It records only the name that each
+program gives itself: ``kubectl``, for example, or ``kube-controller-manager`` for an autoscaler. An
+annotation of a plan may name a person.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ def asker(cluster: Cluster, kind: Kind, obj: Object, field: Sequence[str]) -> st
     request.
 
     Raises:
-        BrainError: the API server no longer has the object, or is away.
+        BrainError: the API server no longer has the object, or is unreachable.
     """
     found = cluster.get(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
     return through(obj, kind, last_writer(found["metadata"].get("managedFields") or (), field))
@@ -30,7 +30,7 @@ def author(cluster: Cluster, kind: Kind, obj: Object) -> str:
     that wrote its spec.
 
     Raises:
-        BrainError: the API server no longer has the object, or is away.
+        BrainError: the API server no longer has the object, or is unreachable.
     """
     person = (obj["metadata"].get("annotations") or {}).get(OWNER)
     return through(obj, kind, person) if person else asker(cluster, kind, obj, ("spec",))
@@ -44,7 +44,9 @@ def through(obj: Object, kind: Kind, who: str) -> str:
 
 
 def last_writer(entries: Sequence[Mapping[str, Any]], field: Sequence[str]) -> str:
-    """Return the manager of the newest entry that has ``field``.
+    """Return the program that wrote ``field`` last, as the managed fields in ``entries`` name it.
+
+    If none wrote the field, the result is ``somebody``.
 
     >>> of = {"f:spec": {"f:replicas": {}}}
     >>> known = [{"manager": "kubectl", "time": "2026-01-02T00:00:00Z", "fieldsV1": of},

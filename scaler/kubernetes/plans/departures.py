@@ -1,9 +1,9 @@
 """Pods that leave their nodes while the job runs, and the PodDisruptionBudget for the others.
 
-A pod leaves, once its replacement runs, if a ScalePlan names it, a plan of Brain names other nodes,
-or its node is cordoned. Until then a disruption budget keeps ``kubectl drain`` waiting. No budget
-covers pods of a node whose end is announced, because it is better if they hand over than if they
-die with the node.
+A pod must leave if a ScalePlan names the pod, if a plan of Brain moves the replica to another node,
+or if the pod's node is cordoned. The pod leaves once its replacement runs; until then a disruption
+budget makes ``kubectl drain`` wait. The budget does not cover pods on a node whose end is
+announced, so that these pods can hand over before the node is gone.
 """
 
 from collections.abc import Sequence, Set
@@ -38,7 +38,7 @@ class Departures:
     ) -> str:
         """Check the job once; return why some pods do not leave yet, or an empty text.
 
-        ``fixed`` means that the job's pods know each other's addresses, so the old pod of a rank
+        ``fixed`` is True if the job's pods know each other's addresses; then the old pod of a rank
         leaves before its replacement starts.
         """
         id, wished = JobId(job.metadata.uid), view.replicas_wished
@@ -69,10 +69,10 @@ class Departures:
         )
 
     def shut(self, job: ElasticJob, view: JobView, mine: Sequence[Object]) -> str:
-        """Return why a job with fixed ranks does not move its pods yet, or an empty text.
+        """Return why a job whose pods have fixed addresses moves no pod yet, or an empty text.
 
-        The old pods leave before the new pods start, so the job would stop if the new pods found no
-        capacity.
+        In such a job the old pods leave before the new pods start. If the new pods found no free
+        node, the job would stop.
         """
         if view.plan is None or not under_way(view.plan):
             return ""
@@ -98,9 +98,9 @@ class Departures:
 
 
 def kept(job: ElasticJob, wished: int, free: Set[int], ready: Set[int]) -> int:
-    """Return the number of replicas that the job's budget keeps.
+    """Return the number of pods that the job's disruption budget protects from eviction.
 
-    Replicas in ``free`` may leave, even if other replicas are missing.
+    The budget does not protect the replicas in ``free``, even if other replicas are missing.
     """
     if not job.spec.drain_on_cordon:
         return 0

@@ -92,8 +92,8 @@ class Migrations:
         *,
         at_once: Callable[[Object], bool],
     ) -> str:
-        """Evict marked pods once other pods run in their place; return why some pods stay
-        meanwhile, or an empty text.
+        """Evict marked pods once other pods run in their place. Return why some marked pods stay
+        for now, or an empty text.
 
         ``at_once`` are pods that do not wait for a replacement, because two pods of one rank would
         disturb each other, or because no replacement came in time.
@@ -131,17 +131,18 @@ class Migrations:
 
 
 def movable(name: str, mine: dict[str, Object], index: int) -> Object:
-    """Return the pod of this name, which may move.
+    """Return the pod of this name, if it may move. ``index`` is its position in
+    ``spec.migratePods``.
 
     Raises:
-        BadInput: no living pod of the job that plans scale has this name.
+        BadInput: none of the living pods in ``mine`` has this name.
     """
     pod = mine.get(name)
     if pod is None or not alive(pod):
         running = ", ".join(sorted(each for each, pod in mine.items() if alive(pod)))
         raise BadInput(
-            f"spec.migratePods.{index}.name {name!r} is not a running replica that plans "
-            f"scale; running: {running or 'none'}",
+            f"spec.migratePods.{index}.name {name!r} is not the pod of a running replica that "
+            f"can move; these can move: {running or 'none'}",
             field=f"spec.migratePods.{index}.name",
         )
     return pod
@@ -160,7 +161,8 @@ def under_way(plan: BrainsPlan) -> bool:
 def surplus(plan: BrainsPlan, pods: Iterable[Object]) -> list[Object]:
     """Return the pods that a plan of Brain moves: those beyond the planned number on their nodes.
 
-    Only a plan under way that merely moves replicas has such pods. Pods made for the plan stay.
+    There are such pods only while a plan that merely moves replicas is being applied. Pods that
+    were created for this plan stay.
     """
     if not under_way(plan):
         return []
@@ -175,11 +177,11 @@ def surplus(plan: BrainsPlan, pods: Iterable[Object]) -> list[Object]:
 
 
 def lacking(plan: BrainsPlan, like: Object, pods: Sequence[Object], capacity: Capacity) -> str:
-    """Return why the nodes of a plan that moves replicas have no capacity; empty if they have
-    capacity.
+    """Return why a node of a plan that moves replicas lacks capacity; empty if every node has it.
 
-    ``like`` is the pod of a replica that moves, without a node; ``pods`` are the job's pods. A pod
-    that the scheduler has not looked at yet may still be placed.
+    ``like`` is the pod of a replica that moves, without its node; ``pods`` are the job's pods.
+    While the scheduler has not examined a new pod yet, the result is empty, because the pod may
+    still be placed.
     """
     waiting = [pod for pod in pods if gang.stays(pod) and not _node(pod)]
     if any(not gang.gated(pod) and not unschedulable(pod) for pod in waiting):
@@ -192,9 +194,7 @@ def lacking(plan: BrainsPlan, like: Object, pods: Sequence[Object], capacity: Ca
         found = placed(more, replace(capacity, free=free))
         if found.refusals is not None:
             why = "; ".join(found.refusals.values()) or "is not there"
-            return (
-                f"replicas move to node {name} once it has room for them; at present the node {why}"
-            )
+            return f"replicas move to node {name} once the node has room; at present the node {why}"
     return ""
 
 

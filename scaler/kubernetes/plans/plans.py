@@ -1,7 +1,8 @@
 """ScalePlans: objects with which users request changes, and which show Brain's own plans.
 
-Brain alone assigns generations. An object that another client created is a request: Brain sets its
-target once, when it accepts the plan. From then on the object only shows the progress of the plan.
+Brain alone assigns generations. An object that a user created is a request. When Brain accepts the
+request, the operator writes the plan's target into the object's status. From then on the object
+only shows the progress of the plan.
 """
 
 import logging
@@ -151,12 +152,13 @@ class Plans:
             message = f"Brain does not know job {plan.job} yet; {self._why_unknown(job)}"
             return self._shown.wait(obj, Reason.NO_BRAIN, message, now)
         if view.state in FINISHED:
-            message = f"job {plan.job} is {view.state} and cannot change any more"
+            message = f"job {plan.job} is {view.state}, so its size cannot change any more"
             return self._shown.refuse(obj, Reason.JOB_ENDED, message, now, job=job)
         if own is not None and own <= view.generation:
             message = (
-                f"the plan was made for generation {own}, but generation {view.generation} is in "
-                "force; check the job again and create a plan without the generation annotation"
+                f"the plan was made for generation {own}, but the job already has generation "
+                f"{view.generation}; check the job, and create a plan without the generation "
+                "annotation"
             )
             return self._shown.refuse(obj, Reason.STALE, message, now, job=job)
         return self._request(obj, plan, job, view, now)
@@ -211,8 +213,8 @@ class Plans:
         """Have pods replaced; their number stays, so Brain is not asked."""
         if view.plan is not None and view.plan.state in _CHANGES:
             message = (
-                f"plan {view.plan.generation} is in progress; create this object again after that "
-                "plan"
+                f"plan {view.plan.generation} is still in progress; create this ScalePlan again "
+                "after that plan"
             )
             return self._shown.refuse(obj, Reason.ANOTHER_ACTIVE, message, now, job=owner)
         names = self._moves.begin(plan, job)

@@ -76,8 +76,10 @@ class Requests:
         return view
 
     def suspended(self, obj: Object) -> bool:
-        """Return True if the operator requested the present suspension, even if the status that
-        says so has not come back from the API server yet.
+        """True if the operator requested the present suspension.
+
+        This is known even before the status that records the request comes back from the API
+        server.
         """
         return JobId(obj["metadata"]["uid"]) in self._suspended or suspended_here(obj)
 
@@ -96,7 +98,7 @@ class Requests:
             "Warning",
             Reason.DEADLINE,
             f"the job reached its activeDeadlineSeconds {seconds} and was ended; raise the "
-            "value and submit it again to continue from its checkpoint",
+            "value and submit the job again to continue from its checkpoint",
         )
         try:
             return self._brain.cancel(JobId(job.metadata.uid))

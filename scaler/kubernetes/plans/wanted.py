@@ -1,4 +1,4 @@
-"""The change that a ScalePlan requests. Pure."""
+"""Reads the change that a ScalePlan requests. All functions are pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def wanted(plan: ScalePlan, job: ElasticJob, view: JobView) -> Wanted:
     A plan gives the number of replicas as a total, or names the pods to create and to remove.
 
     Raises:
-        BadInput: the plan asks for a change that no plan makes; the message has the remedy.
+        BadInput: plans cannot make the requested change; the message has the remedy.
     """
     spec = plan.spec
     for role in spec.replica_resource_specs:
@@ -64,7 +64,10 @@ def _of_group(plan: ScalePlan, group: str, view: JobView) -> Wanted:
         )
     known = next((one for one in view.groups if one.name == group), None)
     if known is None:
-        raise BadInput(f"{field}: Brain knows no group {group} of the job", field=field)
+        raise BadInput(
+            f"{field}: Brain knows no group {group} of the job yet; create the plan again later",
+            field=field,
+        )
     one = spec.replica_resource_specs[group]
     each = _each(one.resource, known.resources, group) if one.resource else None
     size = known.replicas_wished if one.replicas is None else one.replicas
@@ -112,15 +115,16 @@ def _each(given: Mapping[str, Any], now: Resources, role: str) -> Resources:
 
 
 def check_served(plan: ScalePlan) -> None:
-    """Raise BadInput for a plan with fields that no plan can carry out.
+    """Refuse a plan with fields that no plan can carry out.
 
     Raises:
-        BadInput: with field, and remedy.
+        BadInput: such a field is set; the message names the field and the remedy.
     """
     spec = plan.spec
     if spec.ps_hosts:
         raise BadInput(
-            "spec.psHosts is ignored: the addresses follow from the pods; leave it out",
+            "spec.psHosts cannot be set, because the operator knows the addresses of the pods; "
+            "leave the field out",
             field="spec.psHosts",
         )
     groups = {
@@ -139,10 +143,12 @@ def check_served(plan: ScalePlan) -> None:
 
 
 def within_limits(asked: Wanted, job: ElasticJob) -> tuple[int, str]:
-    """Return the part of a requested size that the job's ``resourceLimits`` allow, and why it is
-    less.
+    """Return the largest size, up to the requested one, that the job's ``resourceLimits`` allow.
 
-    If the job has groups, Brain applies the limits, because it knows the present size of each.
+    Also return why this size is smaller than the requested one; empty if it is not smaller.
+
+    If the job has groups, Brain applies the limits, because Brain knows the present size of each
+    group.
     """
     if job.groups:
         return asked.replicas, ""

@@ -1,5 +1,5 @@
-"""One replica as a pod: pure functions from desired state to manifests, and from pods to replicas.
+"""Builds the pod of one replica, and reads a replica from its pod.
 
-No module of this package accesses a server. ``manifest`` turns an order into a pod, ``sight`` turns
-a pod into a replica.
+All functions are pure: no module of this package accesses a server. ``manifest`` turns an order
+into a pod, ``sight`` turns a pod into a replica.
 """

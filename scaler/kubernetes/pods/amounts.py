@@ -60,15 +60,15 @@ def amounts_alone(view: JobView) -> bool:
 
 
 def without_restart(plan: ScalePlan) -> bool:
-    """True if a plan may restart no pod, because it is Brain's own and changes only amounts."""
+    """True if a plan must restart no pod, because Brain proposed it and it changes only amounts."""
     return plan.in_place and plan.proposed_by == "brain"
 
 
 def of_main(template: Object, wished: Resources) -> dict[str, str]:
     """Return the requests that the main container needs so that a replica reserves ``wished``.
 
-    The result leaves out resources that the container does not request, that the pod reserves as a
-    whole, or that the other containers use up.
+    A resource is missing in the result if the main container does not request it, if the pod
+    reserves it as a whole, or if the other containers reserve all of it.
 
     Raises:
         BadInput: an amount of the template is no quantity.
@@ -137,15 +137,16 @@ def shown(amount: Resources) -> dict[str, str]:
 
 
 def asked(pod: Object) -> Resources | None:
-    """Return the recorded amounts of a replica, from its start or last resize; None without a
-    record.
+    """Return the amounts that were recorded for a pod's replica at its start or last resize.
+
+    None if the pod has no record.
     """
     text = (pod["metadata"].get("annotations") or {}).get(identity.RESERVES)
     return _RESOURCES.decode(text) if text else None
 
 
 def written(wished: Resources) -> str:
-    """Return the record of the amounts that a replica reserves, which ``asked`` reads."""
+    """Return the text that records the amounts that a replica reserves; ``asked`` reads it."""
     return msgspec.json.encode(wished).decode()
 
 

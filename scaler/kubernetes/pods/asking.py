@@ -1,10 +1,10 @@
-"""Placeholder pods that stay unschedulable on purpose, so that a cluster autoscaler adds nodes for
-the job.
+"""Placeholder pods, which fit no present node on purpose, so that an autoscaler adds nodes for a
+job.
 
-An autoscaler considers pods that fit no node, but not pods behind a scheduling gate. So placeholder
-pods stand for replicas: as many as would not fit the present nodes even if these were empty. The
-placeholder pods have the same requests as the replicas, and exclude the present nodes. They occupy
-new nodes until the job's own pods can use these nodes.
+An autoscaler of the cluster considers pods that fit no node, but not pods behind a scheduling gate.
+So placeholder pods stand for replicas: as many as would not fit on the present nodes even if these
+were empty. Placeholder pods have the requests of replicas, and exclude the present nodes. They
+occupy new nodes until the job's own pods can use these nodes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,10 +54,10 @@ def asking_on_index(pod: Object) -> tuple[str, ...]:
 def asking(
     job: ElasticJob, group: str, number: int, off: Sequence[Object], image: str | None
 ) -> Object:
-    """Build the ``number``-th placeholder pod of a job, which excludes the nodes ``off``, for a
-    replica of ``group``.
+    """Build the ``number``-th placeholder pod of a job, for a replica of ``group``.
 
-    ``image`` is an image with a shell; None means the main container's image.
+    The pod excludes the nodes ``off``. ``image`` is an image with a shell; None means the main
+    container's image.
     """
     like, metadata = specimen(job, group), job.metadata
     spec: Mapping[str, Any] = like["spec"]

@@ -1,7 +1,7 @@
-"""Bounds of a namespace on the amounts of pods: LimitRanges and ResourceQuotas. Pure.
+"""Checks the amounts of pods against a namespace's LimitRanges and ResourceQuotas.
 
-Only CPU and memory are checked. Quotas with scopes, and other admission rules, are left to the API
-server, whose refusal is shown.
+All functions are pure. They check only CPU and memory. The API server checks quotas with scopes,
+and other admission rules; its refusal is shown to the user.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,5 @@
-"""Finds out which program a container's command starts, as far as possible without its image.
+"""Finds out which program a container's command starts, as far as this is possible without the
+image.
 
 A command behind ``sh -c`` is parsed if it consists of directories, exported variables and one
 simple command. A shell runs every other command.

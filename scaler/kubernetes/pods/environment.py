@@ -1,4 +1,4 @@
-"""The environment variables of a container, by the kind of its command."""
+"""The environment variables of a container, which depend on the program that its command starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,8 +32,9 @@ class Crowd:
 
 
 def variables(entry: ContainerEntry, crowd: Crowd) -> list[dict[str, Any]]:
-    """Return the pod's variables in addition to those of its template; every kind gets DLRover's
-    names.
+    """Return the variables that a pod gets in addition to those of its template.
+
+    They depend on ``entry``, but every pod gets the variables that DLRover sets.
     """
     return [*_fields(), *_named(_identity(crowd)), *_named(_launch(entry, crowd))]
 

@@ -70,7 +70,7 @@ def failure(pod: Object) -> PodFailure:
         return PodFailure(Remedy.MEMORY, f"out of memory on {_node(pod)}", code)
     if code in _HARDWARE:
         return PodFailure(
-            Remedy.ELSEWHERE, f"exit code {code}: a device of {_node(pod)} fails", code
+            Remedy.ELSEWHERE, f"exit code {code}: a device of {_node(pod)} failed", code
         )
     if code in _FATAL:
         return PodFailure(
@@ -196,7 +196,7 @@ def _more(one: str, other: str) -> bool:
 
 
 def raised(memory_bytes: int, kills: int) -> int:
-    """Return the memory for a pod after ``kills`` OOM kills.
+    """Return the memory in bytes for a pod whose container was OOM-killed ``kills`` times.
 
     >>> [raised(3 * GIB, kills) // GIB for kills in range(4)]
     [3, 6, 12, 20]

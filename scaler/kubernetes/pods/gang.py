@@ -1,8 +1,8 @@
-"""Gangs: a job's smallest set of pods starts together; until then, no pod occupies a resource.
+"""Gangs: the pods of a job's smallest size start together, and reserve nothing until then.
 
-Volcano admits gangs where its PodGroup is installed. Elsewhere the operator makes pods with a
-scheduling gate. A pod behind its gate occupies nothing; the gates of a gang are opened together
-when there is capacity for all its pods.
+If Volcano's PodGroup is installed, Volcano admits gangs. Elsewhere the operator creates pods with a
+scheduling gate. A pod behind its gate reserves nothing; the operator opens the gates of a gang
+together when there is capacity for all its pods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ def pod_group(
     """Build Volcano's PodGroup for a job.
 
     The PodGroup requests the smallest size that can run; more pods may come one by one. ``alike``
-    has the pods of the job's smallest size, by group.
+    has, by group, example pods for the job's smallest size.
     """
     total: dict[str, Decimal] = {}
     for pods in alike.values():
@@ -92,8 +92,8 @@ def bound_at(pod: Object) -> datetime | None:
 def opened(pod: Object, near: Mapping[str, str]) -> dict[str, Any]:
     """Build the merge patch that removes the operator's gate from a pod and keeps other gates.
 
-    ``near`` has labels of the nodes that hold a gang whose pods want to be near each other. Without
-    these labels, the first pod could go to a place where the others find no capacity.
+    ``near`` has labels of the nodes on which the gang fits, if its pods must be near each other.
+    Without these labels, the first pod could go to a node near which the others find no capacity.
     """
     gates = (pod.get("spec") or {}).get("schedulingGates") or ()
     held = {"nodeSelector": dict(near)} if near else {}

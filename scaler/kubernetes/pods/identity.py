@@ -109,7 +109,9 @@ def selector(job: str) -> dict[str, str]:
 def labels(
     job: str, uid: str | None, type: str, id: int, *, rank: int, relaunches: int
 ) -> dict[str, str]:
-    """Return labels of a replica's pod; ``uid`` is None if no plan scales its role."""
+    """Return the labels of a replica's pod; ``uid`` is None if no plan changes the size of its
+    role.
+    """
     scaled = {UID: uid} if uid is not None else {}
     return scaled | {
         "app": "dlrover",
@@ -138,9 +140,7 @@ def owner(job: str, uid: str) -> dict[str, Any]:
 
 
 def place_of(pod: Object) -> Mapping[str, Any]:
-    """Return the data for a pod's agent that the pod's annotation has; empty if there are none, or
-    they are unreadable.
-    """
+    """Return the data that a pod's annotation has for the pod's agent; empty if there is none."""
     said = (pod["metadata"].get("annotations") or {}).get(PLACE)
     try:
         found = json.loads(said) if said else {}
@@ -178,13 +178,15 @@ def group_of(pod: Object) -> str:
 
 
 def job_index(pod: Object) -> tuple[str, ...]:
-    """Return the index key of a pod: the uid of the pod's job; empty if no plan scales the pod."""
+    """Return the uid of a pod's job, as the keys of an index; empty if no plan changes the pod's
+    role.
+    """
     uid = uid_of(pod)
     return (uid,) if uid and replica_of(pod) else ()
 
 
 def scaled_of(pod: Object) -> tuple[JobId, int] | None:
-    """Return job and id of a pod's replica; None unless the pod is Brain's and plans scale its
+    """Return the job and the id of a pod's replica; None if no plan of Brain changes the pod's
     role.
     """
     uid, found = uid_of(pod), replica_of(pod)

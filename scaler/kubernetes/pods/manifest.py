@@ -101,7 +101,7 @@ class PodOrder:
 
 
 def agent_runs(command: ContainerCommand, order_torchrun: bool, injected: bool) -> bool:
-    """True if Brain's agent runs the container's command, and does not merely run beside it."""
+    """True if Brain's agent starts the container's command, and does not merely run beside it."""
     if not injected:
         return False
     ours = {ContainerEntry.OURS, ContainerEntry.PYTHON} | (
@@ -117,9 +117,9 @@ def command_of(template: Object) -> ContainerCommand:
 
 
 def manifest(order: PodOrder) -> dict[str, Any]:
-    """Build the pod in the form in which it is created.
+    """Build the pod as the object that is sent to the API server.
 
-    ``kinds.checks`` has checked the template.
+    ``kinds.checks`` has checked the template already.
 
     Raises:
         BadInput: a quantity is malformed.
@@ -337,8 +337,8 @@ def _volumes(job: str) -> list[dict[str, Any]]:
 
 
 def intent(order: PodOrder, command: ContainerCommand, main: Mapping[str, Any]) -> dict[str, Any]:
-    """Build ``launcher.pod``'s intent: a ``ReplicaIntent`` without the facts that only the pod
-    knows.
+    """Build the intent that ``launcher.pod`` reads: a ``ReplicaIntent`` without the facts that are
+    known only inside the pod.
     """
     crowd = order.crowd
     return {

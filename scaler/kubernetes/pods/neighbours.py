@@ -1,4 +1,4 @@
-"""The predicates of kube-scheduler that depend on other pods."""
+"""The predicates of kube-scheduler that depend on other pods: affinity and spread constraints."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -75,8 +75,8 @@ def past(
     """Collect, from the existing pods of a role, the facts that affect the next pod.
 
     ``going`` has the ids of replicas that are being replaced; other replicas may get their ranks.
-    With ``crashes``, a crash counts as the replica's own failure, because the crash is not counted
-    as the loss of a world.
+    If ``crashes`` is True, a crash counts as the replica's own failure; use this for jobs that do
+    not count the crash as the loss of a world.
     """
     known = list(pods)
     staying = (pod for pod in known if _label(pod, identity.INDEX) not in going)
@@ -122,7 +122,7 @@ def order(
     host_ports: tuple[int, ...] = (),
     group: str = identity.WORKER,
 ) -> PodOrder:
-    """Build the order for replica ``replica`` of the role that plans scale, in its ``group``.
+    """Build the order for the pod of replica ``replica``, in its ``group``.
 
     Raises:
         BadInput: the object cannot be used.
@@ -204,7 +204,8 @@ def group_sizes(job: ElasticJob, view: JobView | None) -> Mapping[str, int]:
 def specimens(job: ElasticJob, size: int, groups: Mapping[str, int]) -> dict[str, list[Object]]:
     """Return, by group, the pods that ``specimen`` builds for a job of ``size`` replicas.
 
-    One replica is always outside the groups, so groups that would fill the size get fewer pods.
+    At least one replica is outside the groups. So if the groups would fill the size, they get fewer
+    pods.
     """
     fitting = clip_groups(groups, size - 1)
     counts = {**fitting, identity.WORKER: max(0, size - sum(fitting.values()))}
@@ -212,7 +213,7 @@ def specimens(job: ElasticJob, size: int, groups: Mapping[str, int]) -> dict[str
 
 
 def specimen(job: ElasticJob, group: str = identity.WORKER) -> Object:
-    """Build a pod of the scaled role with the fields that affect its placement."""
+    """Build an example pod of the scaled role, with only the fields that affect its placement."""
     template = job.template_of(group)
     own: Mapping[str, Any] = template.get("metadata") or {}
     name, uid = job.metadata.name, job.metadata.uid
@@ -272,8 +273,8 @@ def elastic(job: ElasticJob, house: Installation) -> bool:
 def injected(job: ElasticJob, house: Installation) -> bool:
     """True if Brain's agent is injected into the job's containers.
 
-    It is not injected if the operator tells TensorFlow's processes of each other, because these
-    processes form no world.
+    The agent is not injected if the operator writes ``TF_CONFIG``, because TensorFlow's processes
+    form no world.
     """
     wanted = annotations_of(job).get(identity.INJECT) != "off"
     return house.injection is not None and wanted and not job.configured_here
@@ -322,7 +323,7 @@ def priority_class(said: str | None, rank: int, size: int) -> str | None:
 
 
 def exhausted(pods: Sequence[Object], limit: int | None, *, crashes: bool = False) -> str | None:
-    """Return why a rank gets no further replica: its replicas have failed too often."""
+    """Return why a rank gets no further replica: its replicas failed too often. Else None."""
     if limit is None:
         return None
     before = past(pods, crashes=crashes)
@@ -339,8 +340,8 @@ def tensorflow_config(
 ) -> dict[str, dict[str, str]]:
     """Build ``TF_CONFIG`` of one process, if the job's strategy needs it.
 
-    If the number of workers may change, no process gets that number, so workers can come and go
-    without a restart of the others.
+    If the number of workers may change, no process is informed of the number, so workers can come
+    and go without a restart of the others.
     """
     task = Task(role, rank)
     if not job.configured_here or task not in tensorflow.tasks(sizes):
@@ -374,7 +375,7 @@ def _with_policy(template: Mapping[str, Any], role: ReplicaSpec) -> Mapping[str,
 
 
 def memory_after(template: Mapping[str, Any], kills: int) -> int | None:
-    """Return the least memory for the main container after OOM kills.
+    """Return the least memory in bytes for the main container after ``kills`` OOM kills.
 
     None means that the container keeps its own request.
     """

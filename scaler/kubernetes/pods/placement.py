@@ -1,8 +1,9 @@
 """Chooses nodes for a pod, by the predicates of kube-scheduler.
 
-``placed`` serves both to start pods and to forecast if a job can ever run. It checks selector,
-required node affinity, taints, required pod affinity and anti-affinity, spread constraints, and
-free resources. It ignores preferences, because a job may start on any node that accepts its pods.
+The operator calls ``placed`` both to start pods and to forecast if a job can ever run. It checks
+selector, required node affinity, taints, required pod affinity and anti-affinity, spread
+constraints, and free resources. It ignores preferences, because a job may start on any node that
+accepts its pods.
 """
 
 from collections import Counter

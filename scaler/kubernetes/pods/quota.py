@@ -1,8 +1,8 @@
-"""Workloads of Kueue: how many pods a job requests from a queue, and how many it may have. Pure.
+"""Workloads of Kueue, by which a job requests quota for its pods. All functions are pure.
 
-One Workload requests a job's smallest size, with the pods of all roles and groups; a separate
-Workload requests each further unit, all of whose pods are of one group. So Kueue can admit and
-preempt single units while the others train, without a feature gate. Each group is a pod set,
+One Workload requests a job's smallest size, with the pods of all roles and groups. Each further
+unit has a Workload of its own; all pods of a unit are of one group. So Kueue can admit and preempt
+single units while the others train, without a feature gate of Kueue. Each group is a pod set,
 because it has a template of its own.
 """
 
@@ -41,7 +41,7 @@ def job_of(workload: Object) -> str | None:
 
 
 def runs(workload: Object) -> bool:
-    """True if Kueue admits the Workload, and does not evict it."""
+    """True if Kueue has admitted the Workload, and is not evicting it."""
     return is_true(workload, "Admitted") and not is_true(workload, "Evicted")
 
 
@@ -64,7 +64,9 @@ def admitted(have: Mapping[int, Object], job: ElasticJob) -> Counter[str]:
 
 
 def outdated(workload: Object, made: Object) -> bool:
-    """True if a Workload has no quota, and its job now requests ``made`` instead."""
+    """True if a Workload has no quota yet, and its pods differ from ``made``, which the job
+    requests now.
+    """
     said = (workload["metadata"].get("annotations") or {}).get(_ASKS)
     return said != made["metadata"]["annotations"][_ASKS] and not is_true(workload, "QuotaReserved")
 

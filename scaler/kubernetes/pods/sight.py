@@ -55,7 +55,7 @@ def vanished(last: ReplicaSeen, asked_at: datetime | None, now: datetime) -> Rep
     if last.phase is ReplicaPhase.ENDED:
         return last
     if asked_at is not None:
-        detail = "its pod was deleted as asked"
+        detail = "its pod was deleted, as the scaler asked"
         ended = ReplicaEnd(exit=ReplicaExit.LEFT, detail=detail, at=now)
         return ended_as(replace(last, asked_at=asked_at), ended)
     said = last.detail or "its pod was deleted"
@@ -71,7 +71,8 @@ def ended_by_deletion(pod: Object) -> bool:
     """True if a pod's containers ended after the pod was deleted, so that their exit codes mean
     nothing.
 
-    torchrun ends with 1 on SIGTERM, and a script that saves on SIGTERM may end with 0.
+    On SIGTERM torchrun exits with code 1, and a script that saves a checkpoint may exit with code
+    0.
     """
     asked, phase = _asked(pod), (pod.get("status") or {}).get("phase")
     at = read_instant((terminated(pod) or {}).get("finishedAt"))

@@ -1,9 +1,9 @@
 """``TF_CONFIG``: how TensorFlow's processes find each other under ``ParameterServerStrategy``.
 
-Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator reads the others'
-checkpoints; no ``cluster`` lists it, and only its own ``task`` names it. Each role and *rank* has a
-Service, so a replacement with a new id has the address of the lost process, and no other process
-restarts. Ports are DLRover's.
+Roles are ``chief``, ``worker``, ``ps`` and ``evaluator``. An evaluator reads the checkpoints of the
+other roles; no ``cluster`` lists the evaluator, and only its own ``task`` names it. Each rank of a
+role has a Service. So a replacement, although its id is new, has the address of the lost process,
+and no other process restarts. The ports are those that DLRover uses.
 """
 
 import json
@@ -21,22 +21,22 @@ VARIABLE = "TF_CONFIG"
 
 
 def check(roles: Mapping[str, int]) -> None:
-    """Raise BadInput for roles with which parameter-server training cannot begin.
+    """Refuse roles with which parameter-server training cannot begin.
 
     Raises:
-        BadInput: the message names role, count and remedy.
+        BadInput: the message names the role, the number of its replicas and the remedy.
     """
     for role in sorted(set(roles) - {*CLUSTER, EVALUATOR}):
         raise BadInput(
-            f"replicaSpecs.{role} is not a role of ParameterServerStrategy; known: "
+            f"replicaSpecs.{role} is not a role of ParameterServerStrategy; use one of "
             f"{', '.join((*CLUSTER, EVALUATOR))}",
             field=f"replicaSpecs.{role}",
         )
     for role in SINGLE:
         if roles.get(role, 0) > 1:
             raise BadInput(
-                f"replicaSpecs.{role}.replicas {roles[role]}: there can be one {role} at most; "
-                "lower it to 1",
+                f"replicaSpecs.{role}.replicas is {roles[role]}, but a job has at most one {role}; "
+                "lower replicas to 1",
                 field=f"replicaSpecs.{role}.replicas",
             )
     if not roles.get(PS):
@@ -136,10 +136,10 @@ def variable(
 
 
 def outdated(pod: Object, wanted: str) -> bool:
-    """True if a process was started with servers or a chief that differ from those in ``wanted``.
+    """True if a pod's ``TF_CONFIG`` names servers or a chief other than the ``TF_CONFIG``
+    ``wanted``.
 
-    For a chief, the workers count, too. A process sends requests to servers and chief; only a
-    chief, which may coordinate, sends requests to workers.
+    For a chief, this also compares the workers, because only a chief sends requests to workers.
     """
     for container in (pod.get("spec") or {}).get("containers") or ():
         for each in container.get("env") or ():

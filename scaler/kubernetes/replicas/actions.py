@@ -1,7 +1,7 @@
-"""Carries out changes to pods on separate threads: many at a time, each once.
+"""Carries out changes to pods on separate threads: many at a time, but each change only once.
 
-The API server may take seconds to answer, or not answer at all. The threads that reconcile jobs or
-receive changes of pods do not wait for its answer; they get the outcome later.
+The API server may take seconds to answer, or not answer at all. So the threads that reconcile jobs
+or receive changes of pods do not wait for an answer; they get the outcome later.
 """
 
 import logging

@@ -67,9 +67,9 @@ class JobCache:
     asked: dict[int, datetime] = field(default_factory=dict)
 
     def seen(self, pods: Mapping[int, Object], now: datetime) -> dict[int, ReplicaSeen]:
-        """Return every replica by id; if sources differ, the most certain one is used.
+        """Return every replica by id, from the stored ``pods`` and the cached facts.
 
-        ``pods``: reflected pods.
+        If they disagree about a replica, the most certain source is used.
         """
         found = dict(self.gone)
         for id in list(self.sent):
@@ -106,8 +106,8 @@ class JobCache:
     def refuse(self, said: str, now: datetime, *, heard: bool = True) -> None:
         """Record that the API server refused a pod that was requested at ``now``.
 
-        ``heard`` is True if the API server itself refused the pod; an unreachable or busy server
-        may recover at any moment.
+        ``heard`` is True if the API server itself refused the pod, and False if the server was
+        unreachable or busy, and so may recover at any moment.
         """
         pause, before = _REFUSED, self.refused
         if before is not None and heard:

@@ -1,12 +1,12 @@
 """Handles the replicas of nodes that are lost or will be.
 
-A *silent* node (whose kubelet no longer reports) may be cut off and still run its pods. After a
-while the scaler starts replacements, but does not assume that the old pods have ended: agents form
-the next world by majority, so the cut-off part of a job cannot continue beside that world. Only a
-node that is *out* proves the end of its pods: its object was deleted, or it has the taint
-``out-of-service``, which Kubernetes takes as proof. From a node that *drains*, replicas leave once
-their replacements are ready. A *cordoned* node may stay cordoned for any time; its replicas leave
-if their job allows it.
+A *silent* node (whose kubelet no longer reports) may be cut off from the network and still run its
+pods. After a while the scaler starts replacements, but does not assume that the old pods have
+ended. This is safe, because agents form the next world only by majority, so the replicas on the
+silent node cannot continue beside that world. Only a node that is *out* proves the end of its pods:
+its object was deleted, or it has the taint ``out-of-service``, which Kubernetes takes as proof.
+From a node that *drains*, replicas leave once their replacements are ready. A *cordoned* node may
+stay cordoned for any time; its replicas leave if their job allows it.
 """
 
 import threading
@@ -43,7 +43,7 @@ class NodeLoss(StrEnum):
 
 
 class NodeLosses:
-    """Tracks changes to nodes, and reports if a pod's node is lost or about to be. Thread-safe."""
+    """Tracks changes to nodes, and reports if a pod's node is lost or soon will be. Thread-safe."""
 
     def __init__(self, patience: timedelta = PATIENCE) -> None:
         self._patience = patience
@@ -91,7 +91,9 @@ class NodeLosses:
         return node in self._silent
 
     def cordoned_since(self, node: str | None, now: datetime) -> datetime:
-        """Return the time at which a node was first seen cordoned; ``now`` if it is not."""
+        """Return the time at which a node was first seen cordoned; ``now`` if the node is not
+        cordoned.
+        """
         return self._cordoned.get(node or "", now)
 
     def _announced(self, name: str) -> tuple[bool, ...]:

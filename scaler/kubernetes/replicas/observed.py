@@ -18,7 +18,7 @@ from scaler.ports import ReplicaPhase, ReplicaSeen
 
 
 class Replicas:
-    """All replicas of the jobs that plans scale. Many threads may use it.
+    """All replicas whose number plans change. Many threads may use an instance.
 
     No request is sent to the API server while the lock is held, because the watching thread needs
     the lock, too.
@@ -77,11 +77,10 @@ class Replicas:
         epoch: int,
         now: datetime,
     ) -> None:
-        """Record what Brain knows about a job: the replicas that it believes alive, its world and
-        epoch.
+        """Record Brain's knowledge of a job: its living replicas, its world and the world's epoch.
 
-        A replica that Brain believes alive and that the operator does not know has vanished while
-        no operator ran.
+        If the operator does not know a replica that Brain believes alive, the pod of this replica
+        vanished while no operator ran.
         """
         first = self._first(job)
         with self._lock:
@@ -108,10 +107,10 @@ class Replicas:
             return list((sent | found).values())
 
     def proved_gone(self, job: JobId, now: datetime) -> list[int]:
-        """Return the replicas that have no running process any more, as the cluster proves.
+        """Return the replicas of which the cluster proves that no process runs any more.
 
-        A replica whose pod is being deleted counts as one of them. A replica on a silent node does
-        not, because it may still run.
+        This includes a replica whose pod is being deleted. It does not include a replica on a
+        silent node, because such a replica may still run.
         """
         with self._lock:
             told = {
@@ -132,11 +131,10 @@ class Replicas:
     def leaving(
         self, job: JobId, patience: timedelta, now: datetime
     ) -> Mapping[int, datetime | None]:
-        """Return living replicas of nodes that drain or are cordoned, and the time until which each
-        may wait.
+        """Return the living replicas of nodes that drain or are cordoned, each with a time limit.
 
-        A time of None means that the end of the node is announced, so that the replica does not
-        wait for a replacement.
+        Until this time a replica waits for its replacement. None means that the end of the node is
+        announced, so the replica does not wait.
         """
         found: dict[int, datetime | None] = {}
         for id, pod in self._pods_by_id(job):

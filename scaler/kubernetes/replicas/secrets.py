@@ -39,7 +39,7 @@ class _Known:
 
 
 class JobSecrets:
-    """Secrets of jobs. ``find`` returns the object of a job. Many threads may use it."""
+    """Secrets of jobs. ``find`` returns the object of a job. Many threads may use an instance."""
 
     def __init__(self, cluster: Cluster, find: Callable[[JobId], Object | None]) -> None:
         self._cluster, self._find = cluster, find
