@@ -1,4 +1,4 @@
-"""A small, level-triggered controller runtime that knows nothing of Brain's kinds.
+"""A small, level-triggered controller runtime, which does not depend on Brain's kinds.
 
 The numbers of workers, of requests in flight and of waiting events are limited.
 

@@ -20,7 +20,7 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The result of a reconcile: done, or another call after a while."""
+    """The result of a reconcile: the key is done, or must be reconciled again after a while."""
 
     requeue_after_seconds: float | None = None
 

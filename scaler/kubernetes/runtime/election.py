@@ -9,9 +9,9 @@ request, and a follower waits ``lease_seconds`` after the last change that it sa
 the time that a request in flight may take. Time asleep counts (CLOCK_BOOTTIME). Every write of the
 lease names the version that it replaces, so only one of two candidates gets the lease.
 
-A leader whose lease expired without a renewal leads again if no other candidate took the lease,
-because nobody acted meanwhile. If another candidate took it, the former leader never leads again:
-its knowledge may predate the other candidate's actions.
+If a leader's lease expires and no other candidate takes the lease, the former leader may take the
+lease again, because nobody acted meanwhile. If another candidate took the lease, the former leader
+never leads again, because it may not know what the other candidate did.
 """
 
 import logging
@@ -84,7 +84,7 @@ class Sighting:
 
 
 def sight(lease: Object, known: Sighting | None, default_seconds: float, now: float) -> Sighting:
-    """Return the sighting after reading the lease; the old one if the lease is unchanged."""
+    """Return the sighting of a lease that was just read; ``known`` if the lease is unchanged."""
     version = version_of(lease)
     if known is not None and known.version == version:
         return known
@@ -158,9 +158,9 @@ class Election:
             return self.leading or self._changed.wait_for(lambda: self.leading, seconds)
 
     def run(self, stop: threading.Event) -> None:
-        """Take part until ``stop`` is set.
+        """Take part in the election until ``stop`` is set.
 
-        The lease then runs out, or ``release`` ends it.
+        Afterwards the lease expires, unless ``release`` gives it up earlier.
         """
         while not stop.is_set():
             stop.wait(self.step())

@@ -1,9 +1,9 @@
 """Events: facts about an object, which ``kubectl describe`` shows.
 
-A repetition within ten minutes raises the count of an event instead of making another. Many
-different messages under one reason become one event. An object with too many events gets no more
-for a while. No caller waits for an event to be written: events that do not fit into the queue are
-dropped and counted.
+If a message is repeated within ten minutes, the count of its event increases, and no other event is
+made. Many different messages with one reason become one event. An object with too many events gets
+no more for a while. No caller waits for an event to be written: events that do not fit into the
+queue are dropped and counted.
 """
 
 import hashlib
@@ -163,7 +163,7 @@ class Recorder:
         hold_seconds: float = 0.0,
         replaces: str = "",
     ) -> None:
-        """Record an event about ``obj``. Returns at once.
+        """Record an event about ``obj``, without waiting until it is written.
 
         The event waits for ``hold_seconds``. It takes the place of the object's waiting events with
         the reason ``replaces``.
@@ -212,7 +212,7 @@ class Recorder:
         return next(due, None)
 
     def step(self, *, held: bool = False) -> None:
-        """Write the due events, and with ``held`` the other waiting events, too.
+        """Write the events that are due; if ``held`` is True, write all other waiting events, too.
 
         An event that cannot be written is dropped, because events are not a permanent record.
         """
@@ -247,7 +247,7 @@ class Recorder:
                 return
             except NotFound:
                 # The API server keeps events for an hour.
-                log.debug("event %s was deleted; a new one is created", entry.name)
+                log.debug("event %s was deleted; a new event is created", entry.name)
         self._cluster.create(EVENT, self._event(entry, where))
         self._written.append(entry.name)
 

@@ -108,8 +108,8 @@ class Manager:
 
     @property
     def deposed(self) -> bool:
-        """True if this operator led, and another one may have led since: this one no longer
-        acts.
+        """True if this operator led and another operator may have led since; then this one never
+        acts again.
         """
         return self.election is not None and self.election.deposed
 
@@ -156,11 +156,11 @@ class Manager:
     ) -> Controller:
         """Call ``reconcile`` with the key of every object of ``kind`` that has changed.
 
-        ``reconcile`` is also called for every object each ``resync_seconds``, and after a change to
-        another object. The other object is either of a kind in ``owns``, and an object of ``kind``
-        controls it, or of a kind in ``also``, whose function names the affected objects of
-        ``kind``. If ``when`` returns False, a change of the object itself is ignored, for example a
-        change of status alone.
+        ``reconcile`` is also called for every object each ``resync_seconds``, and after changes to
+        related objects. ``owns`` has kinds of objects that an object of ``kind`` controls. ``also``
+        has further kinds, each with a function that names the affected objects of ``kind``. If
+        ``when`` returns False for a change of the object itself, this change is ignored; so changes
+        of only the status can be ignored, for example.
         """
         queue = WorkQueue(self._clock, self._random, pauses=pauses, sight=self.metrics.queue(name))
         controller = Controller(
@@ -206,7 +206,7 @@ class Manager:
 
     @property
     def unready(self) -> str:
-        """Reason why the stores do not hold whole lists; empty if they do."""
+        """The reason why a store has no complete list yet; empty if all stores have one."""
         return "" if self.synced() else "; ".join(["lists objects", *self.trouble])
 
     def stop(self) -> None:
@@ -229,7 +229,8 @@ class Manager:
         else:
             # A write may still be on its way: the next leader waits for the lease to run out.
             log.warning(
-                "some work has not ended, so the lease is not released and expires by itself"
+                "some requests have not ended, so this operator does not release its lease; "
+                "another operator waits until the lease expires"
             )
 
     def _work(self) -> None:

@@ -1,6 +1,6 @@
 """Metrics of the runtime for Prometheus, under controller-runtime's and client-go's names.
 
-So dashboards and alerts that were made for Go operators work without a change.
+So dashboards and alerts that were made for operators in Go work without a change.
 """
 
 from urllib.parse import urlsplit

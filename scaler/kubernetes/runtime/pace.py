@@ -33,7 +33,7 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Pauses that double with every failure in a row, up to a longest pause."""
+    """Pauses between attempts, which double with every failure in a row, up to a maximum."""
 
     first_seconds: float = 0.3
     longest_seconds: float = 30.0

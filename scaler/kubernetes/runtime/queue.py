@@ -1,4 +1,6 @@
-"""A queue of keys: no key is processed twice at once, and failed keys wait for growing pauses."""
+"""A queue of keys. No key is processed by two workers at once; a key that failed waits before it is
+processed again, longer after each failure in a row.
+"""
 
 import heapq
 import threading
@@ -43,7 +45,7 @@ PAUSES = Backoff(first_seconds=0.5, longest_seconds=60.0)
 
 
 class WorkQueue:
-    """Keys in order of arrival. Many threads may use it.
+    """Keys in order of arrival. Many threads may use an instance.
 
     A key that is added while it waits is queued once. A key that is added while a worker processes
     it waits until that worker has finished, so two workers never process the same key.
@@ -85,7 +87,7 @@ class WorkQueue:
             self._add(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Queue ``key`` later; of two such requests the earlier time applies."""
+        """Queue ``key`` later; if it is already due later, the earlier of the two times applies."""
         with self._changed:
             if seconds <= 0.0:
                 self._add(key)

@@ -54,7 +54,10 @@ class Listed(Protocol):
 
 
 class Reflector:
-    """Reflects one kind of one namespace (or of all) in a store, which may have other sources."""
+    """Reflects the objects of one kind, in one namespace or in all, in a store.
+
+    Other sources may write into the same store, too.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Writes status: conditions as Kubernetes defines them, and a patch only if something changed."""
+"""Writes an object's status if it changed; builds conditions as Kubernetes defines them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,8 @@ def conditions(
     generation: int,
     now: datetime,
 ) -> list[dict[str, Any]]:
-    """Return the conditions of an object after ``wanted`` were found for its ``generation``.
+    """Return an object's conditions: those in ``wanted``, found for its ``generation``, replace
+    known ones.
 
     ``known`` conditions of other types stay. The transition time changes only if the status does.
 
@@ -104,10 +105,10 @@ def write_status(
 ) -> dict[str, Any] | None:
     """Write the status of ``obj``; return None without a request if it is unchanged.
 
-    The returned object is for ``Store.learn``.
+    Pass the returned object to ``Store.learn``.
 
     Raises:
-        Conflict: ``obj`` is not the newest version; look again.
+        Conflict: ``obj`` is not the newest version; read the object again.
     """
     patch = difference(obj.get("status") or {}, status)
     if not patch:

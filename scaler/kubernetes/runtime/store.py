@@ -46,7 +46,7 @@ class StoreChange:
 def meant(change: StoreChange) -> bool:
     """True if a client added or deleted the object, or changed its spec, labels or annotations.
 
-    It is False for a change of only the status, which mostly comes from the operator itself.
+    False for a change of only the status; most of these changes come from the operator itself.
     """
     if change.old is None or change.new is None:
         return True
@@ -94,7 +94,7 @@ class _Summed:
 
 
 class Store:
-    """Objects of one kind by key and by named indexes. Many threads may use it.
+    """Objects of one kind by key and by named indexes. Many threads may use an instance.
 
     Callers get the stored objects themselves: copy an object before you change it.
     """
@@ -178,8 +178,8 @@ class Store:
     def put(self, obj: Object, *, listed: bool = False) -> StoreChange | None:
         """Store the object; return None if this version, or a newer one, is already known.
 
-        ``listed`` means that the object is the newest, even with a lower version (after a server
-        was restored).
+        ``listed`` is True if the object comes from a list. Then it is stored even if its version is
+        lower, as it is after the server was restored from a backup.
         """
         key, obj = key_of(obj), self._trimmed(obj)
         with self._lock:
@@ -196,11 +196,11 @@ class Store:
         return StoreChange(key, old, obj)
 
     def learn(self, obj: Object) -> None:
-        """Store the answer to the operator's own write, if newer, until the watch delivers the
-        object.
+        """Store the object that the operator's own write returned, if it is newer than the stored
+        one.
 
-        So the next reconcile finds the objects that the last one created. A deleted object is not
-        stored again.
+        So the next reconcile finds the objects that the last one created, before the watch delivers
+        them. A deleted object is not stored again.
         """
         key = key_of(obj)
         metadata = {name: v for name, v in obj["metadata"].items() if name != "managedFields"}
@@ -217,7 +217,7 @@ class Store:
         return kept is not None and (_uid(kept) != _uid(obj) or not _newer(obj, kept))
 
     def listed(self, version: str) -> None:
-        """Record that everything was listed as of ``version``."""
+        """Record that the store has all objects as of ``version``."""
         with self._lock:
             self._listed = version
 

@@ -92,7 +92,7 @@ class WatchStream:
                 if line:
                     yield self._event(line)
         if rest.strip():
-            raise Unreachable(f"{self._asked} was cut in the middle of a line")
+            raise Unreachable(f"the answer to {self._asked} ended in the middle of a line")
 
     def close(self) -> None:
         """End the watch: the thread that iterates stops."""

@@ -2,8 +2,8 @@
 
 Objects are plain dictionaries. The number of requests in flight is limited; each request has a
 time-out. A request that may safely be sent twice is repeated a few times, with growing, jittered
-pauses, and not before the time that the server names. If the last attempt fails, the request raises
-an error of ``errors``.
+pauses; if the server names a time for the next attempt, the client waits until then. If the last
+attempt fails, the client raises an error of the module ``errors``.
 """
 
 import threading
@@ -38,7 +38,7 @@ _LONGEST_SILENCE = 4 * 3600.0
 
 
 class Cluster:
-    """One API server. Many threads may use it."""
+    """The client of one API server. Many threads may use an instance."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Cluster:
         """Return one page of at most ``limit`` objects, of all namespaces if none is named.
 
         Raises:
-            Gone: ``continue_`` is too old; begin again.
+            Gone: ``continue_`` is too old; list again from the start.
         """
         query: dict[str, str | int] = {"limit": limit}
         query |= given(
@@ -175,7 +175,7 @@ class Cluster:
         return anything(self._answer("get", request, safe=True).body, request)
 
     def ready(self) -> None:
-        """Return only if the server says that it is ready.
+        """Return if the server says that it is ready; else raise an error.
 
         Raises:
             Unreachable: the server is not ready; it has not read its roles yet, for example.
@@ -183,7 +183,8 @@ class Cluster:
         self._answer("get", TransportRequest(method="GET", path="/readyz"), safe=True)
 
     def log(self, namespace: str, pod: str, container: str, *, tail: int, follow: bool) -> Stream:
-        """Return the last ``tail`` lines of a container's output, and with ``follow`` later ones.
+        """Return the last ``tail`` lines of a container's output; with ``follow``, later lines
+        follow.
 
         The caller closes the stream.
 
@@ -214,7 +215,7 @@ class Cluster:
 
         Raises:
             AlreadyExists: the name is taken.
-            Invalid: a field cannot be used; ``causes`` name each.
+            Invalid: a field cannot be used; ``causes`` names each such field.
         """
         where = obj["metadata"].get("namespace") or namespace
         request = TransportRequest(
@@ -250,7 +251,8 @@ class Cluster:
     def merge(
         self, kind: Kind, namespace: str, name: str, patch: Object, *, sub: str = ""
     ) -> dict[str, Any]:
-        """Merge ``patch`` into an object: null removes, lists are replaced.
+        """Merge ``patch`` into an object (RFC 7386): a null removes a field, and a list replaces
+        the old list.
 
         A ``metadata.resourceVersion`` in the patch makes it apply to that version only.
 

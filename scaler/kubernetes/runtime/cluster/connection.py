@@ -1,4 +1,4 @@
-"""Functions of the official client, which loads when one of them is called."""
+"""Functions that need the official client, which is imported only when one of them is called."""
 
 from collections.abc import Sequence
 
@@ -19,9 +19,10 @@ def connect(
 
 
 def unknown_pod_fields(spec: object, path: str) -> Sequence[tuple[str, str]]:
-    """Return fields of a spec at ``path`` that no pod has, each with the most similar known name.
+    """Return the fields of a pod spec that no pod has, each with the most similar known name.
 
-    The known name is empty if none is similar: the field may be newer than this client.
+    ``path`` is the path of the spec, with which the returned fields begin. The known name is empty
+    if none is similar: then the field may be newer than this client.
     """
     from scaler.kubernetes.runtime.cluster.official import unknown_fields
 

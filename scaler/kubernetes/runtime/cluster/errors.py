@@ -1,17 +1,17 @@
 """The API server's answers as domain errors.
 
-Invalid (BadInput)          a field of the object cannot be used; ``causes`` name each
+Invalid (BadInput)          fields of the object cannot be used; ``causes`` names them
 NotFound                    no such object, or no such kind (its CRD is not installed)
-Conflict                    another client wrote first: look again and decide again
+Conflict                    another client wrote first: read the object and decide again
 ├── AlreadyExists           the name is taken
-├── Gone                    a version or list position that is no longer kept: list again
-└── NotLeading              another operator may act by now, so this one does not
-Forbidden (NotAllowed)      the service account lacks a right; the message names it
+├── Gone                    the server no longer keeps a version or list position: list again
+└── NotLeading              another operator may act by now, so this operator does not
+Forbidden (NotAllowed)      the service account lacks a permission; the message names it
 Incapable (NotAllowed)      a pod's node could never hold what the pod is resized to
-Denied (NotAllowed)         a policy or a webhook of the cluster says no; its words are the message
+Denied (NotAllowed)         a policy or a webhook of the cluster refuses; the message says why
 NotSignedIn                 no valid credentials
-TooMany (Overloaded)        slow down for ``retry_after_seconds``
-Unreachable (Unavailable)   no answer, or the server's own failure
+TooMany (Overloaded)        too many requests: wait for ``retry_after_seconds``
+Unreachable (Unavailable)   no answer, or a failure inside the server
 └── Untrusted               no answer, because a certificate is not accepted
 """
 
@@ -59,9 +59,10 @@ class StatusCause:
 
 
 class Invalid(BadInput):
-    """The API server refuses the object; change the fields that the causes name.
+    """The API server refuses the object; change the fields that ``causes`` names.
 
-    ``final``: the object breaks the rules of its kind, so every attempt is refused.
+    If ``final`` is True, the object breaks the rules of its kind, so every further attempt would be
+    refused, too.
     """
 
     def __init__(
@@ -101,7 +102,10 @@ class Denied(NotAllowed):
 
 
 class TooMany(Overloaded):
-    """The API server, or a disruption budget, takes no more now; wait as the message says."""
+    """The API server accepts no more requests now, or a disruption budget allows no eviction now.
+
+    Wait as the message says, then try again.
+    """
 
 
 class Unreachable(Unavailable):
@@ -151,9 +155,8 @@ def denial(message: str) -> str | None:
 
 
 def failure(code: int, body: bytes, headers: Mapping[str, str], asked: str) -> BrainError:
-    """Return the error for an answer.
-
-    ``asked`` is the request in words.
+    """Return the error for an answer with an HTTP status of 400 or more; ``asked`` describes the
+    request.
     """
     try:
         status = _STATUS.decode(body)

@@ -65,7 +65,7 @@ def unknown_fields(value: object, model: str, path: str) -> Iterator[tuple[str, 
     """Return paths of fields that the official client's class ``model`` lacks, each with the most
     similar name that the class has.
 
-    The name is empty if none is similar: the field may be newer than this client.
+    The name is empty if none is similar: then the field may be newer than this client.
     """
     found = getattr(client.models, model, None)
     if found is None or not isinstance(value, Mapping):

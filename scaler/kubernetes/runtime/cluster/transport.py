@@ -72,18 +72,19 @@ class Stream(Protocol):
 
 
 class Transport(Protocol):
-    """Sends requests. Raises Unreachable if no answer came."""
+    """Sends requests; raises Unreachable if no answer comes."""
 
     host: str
 
     def send(self, request: TransportRequest, *, seconds: float) -> TransportAnswer:
-        """Send a request and return the whole answer; ``seconds`` bounds each wait for a byte."""
+        """Send a request and return the whole answer; ``seconds`` limits each wait for data."""
 
     def stream(
         self, request: TransportRequest, *, connect_seconds: float, silence_seconds: float
     ) -> Stream:
-        """Send a request and wait for the answer's head; ``seconds`` without data count as a broken
-        connection.
+        """Send a request and return once the head of the answer has arrived.
+
+        If no data arrives for ``seconds``, the connection counts as broken.
         """
 
     def close(self) -> None:
