@@ -315,4 +315,4 @@ def test_a_unit_of_a_group_that_is_evicted_leaves_the_other_groups_alone(
 def test_without_kueue_the_label_is_told_as_not_served(tmp_path: Path):
     with staged(tmp_path) as bare, operating(bare.ground, tmp_path / "home") as place:
         made = place.apply(queued())
-        place.says(made, "Honoured", "False", "FieldsNotServed", f"label {QUEUE}: Kueue is not")
+        place.says(made, "Honoured", "False", "FieldsNotServed", "because Kueue is not")

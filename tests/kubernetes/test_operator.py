@@ -260,7 +260,7 @@ def test_a_job_without_our_agent_trains_once_all_its_pods_run(place: Place):
     assert place.condition(made, "Telemetry") == (
         "False",
         "NodeOnly",
-        "Brain measures only the job's nodes and sees no steps",
+        "Brain's agent does not run the job's command, so Brain measures only the job's nodes",
     )
 
 

@@ -65,7 +65,7 @@ def advised(place: Place) -> Json:
 
 
 def test_brain_learns_of_it_and_of_its_world(place: Place, advised: Json):
-    place.says(advised, "Accepted", "True", "AdviseOnly", "never applies them")
+    place.says(advised, "Accepted", "True", "AdviseOnly", "does not apply them")
 
     def formed() -> bool:
         place.look()

@@ -149,7 +149,9 @@ def test_a_size_that_is_taken_back_unheard_is_not_asked_for(brain: Brain, grown:
     waits = grown.look()
     assert waits["outcome"] == "waiting"
     (condition,) = resize_waits(waits, ())
-    assert condition.message.startswith("another number of replicas was asked for: Brain is")
+    assert condition.message.startswith(
+        "another number of replicas was requested, but the request waits: Brain is"
+    )
     grown.edit(replicas=4)
     brain.there = True
     assert grown.look()["outcome"] == "accepted"

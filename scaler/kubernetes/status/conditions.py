@@ -1,4 +1,6 @@
-"""Conditions of an ElasticJob that follow from its object and the cluster, not from Brain. Pure."""
+"""Conditions of an ElasticJob that follow from its object and the cluster, not from Brain's
+answers.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -22,24 +24,32 @@ def condition_of(
 
 
 def honoured(job: ElasticJob, house: Installation) -> list[StatusCondition]:
-    """Return the conditions about measurement, and about requests in the spec that have no
-    effect.
+    """Return two conditions: if all fields of the spec have an effect, and if Brain measures the
+    job.
     """
     unknown = list(misspelt(job))
     missing = [*unknown, *unserved(job, house.brain_url or "")]
     if not elastic(job, house):
-        missing.append("the job's size is fixed, because Brain's agent does not run its command")
+        missing.append(
+            "the job's size is fixed while its pods run, because Brain's agent does not run the "
+            "job's command"
+        )
     wanted = job.spec.replica_specs[job.scaled].batch_scheduler
     if wanted is BatchScheduler.VOLCANO and not house.volcano:
         missing.append(
-            "BatchScheduler volcano is not installed; scheduling gates hold the gang back instead"
+            "BatchScheduler: volcano has no effect, because Volcano is not installed; the operator "
+            "holds pods back by scheduling gates instead"
         )
     if QUEUE in job.metadata.labels and not house.kueue:
-        missing.append(f"label {QUEUE}: Kueue is not installed, so the job waits in no queue")
+        missing.append(
+            f"label {QUEUE} has no effect, because Kueue is not installed; the job waits in no "
+            "queue"
+        )
     if opaque(job):
         missing.append(
-            "the operator cannot see the program in the job's image, so both forms of "
-            "environment are set; give the container a command"
+            "the operator does not know which program the container starts, so the container gets "
+            "the variables of torchrun and those of a plain script; give the container a command "
+            "that names the program"
         )
     type, text = JobCondition.HONOURED, "; ".join(missing)
     honoured = StatusCondition(type=type, status=True, reason=Reason.SERVED)
@@ -59,7 +69,9 @@ def _telemetry(job: ElasticJob, house: Installation) -> StatusCondition:
             ("the operator runs without a Brain, so nothing is measured"),
         )
     if not elastic(job, house):
-        message = "Brain measures only the job's nodes and sees no steps"
+        message = (
+            "Brain's agent does not run the job's command, so Brain measures only the job's nodes"
+        )
         return condition_of(type, False, Reason.NODE_ONLY, message)
     return condition_of(type, True, Reason.FULL, "")
 
@@ -78,7 +90,7 @@ def misspelt(job: ElasticJob) -> Iterator[str]:
 
 
 def contested(others: Iterable[tuple[Reason, str]]) -> StatusCondition:
-    """Return the condition about other controllers of the same replicas.
+    """Return the condition that says if other controllers change the same replicas.
 
     ``others`` has a reason and a sentence for each controller.
     """
@@ -104,9 +116,8 @@ def size_differs(job: ElasticJob, view: JobView, request: Mapping[str, Any]) -> 
         return condition_of(type, False, Reason.AS_ASKED, "")
     there = f"spec.replicaSpecs.{job.scaled}.replicas is {asked}, but the size is {size}"
     again = (
-        "`kubectl scale` to the number in the spec changes nothing, so the operator does not "
-        f"notice it; instead run `BRAIN_PROJECT={job.metadata.namespace} brain resize "
-        f"{job.metadata.name} {asked}`"
+        "`kubectl scale` to the number in the spec would change nothing; instead run "
+        f"`BRAIN_PROJECT={job.metadata.namespace} brain resize {job.metadata.name} {asked}`"
     )
     if request.get("outcome") == "refused" and request.get("replicas") == asked:
         why = f"Brain refused the request: {request.get('message')}"
@@ -147,7 +158,7 @@ def resize_waits(
         # The request of a job with groups has the number that Brain answered last.
         fixed = f"{request['replicas']} replicas were"
         asked = "another number of replicas was" if request.get("groups") else fixed
-        message = f"{asked} asked for: {request['message']}"
+        message = f"{asked} requested, but the request waits: {request['message']}"
         return [condition_of(type, True, Reason.NO_BRAIN, message)]
     had = any(each.get("type") == type for each in listed)
     return [condition_of(type, False, Reason.VALID, "")] if had else []
@@ -156,12 +167,13 @@ def resize_waits(
 def held_up(refusal: str) -> StatusCondition:
     """Return the condition for a job whose pods the API server refuses.
 
-    The condition is ``FEASIBLE`` if a quota is too small ever to hold the job, else ``SCHEDULED``.
+    The type of the condition is ``FEASIBLE`` if a quota is too small ever to hold the job, else
+    ``SCHEDULED``.
     """
     if (denied := denial(refusal)) is not None:
         message = (
-            f"{denied}; the operator tries again at growing intervals: follow the message, or "
-            "have the rule changed"
+            f"{denied}; change the job as the message says, or have the rule changed; the operator "
+            "tries again at growing intervals"
         )
         return condition_of(JobCondition.SCHEDULED, False, Reason.DENIED, message)
     quota = over_quota(refusal)
@@ -177,7 +189,7 @@ def let_go(message: str) -> StatusCondition:
 
 
 def reserved(reason: Reason, message: str) -> StatusCondition:
-    """Return the condition about replicas' amounts; ``message`` says why they differ from the
+    """Return the condition about replicas' amounts; ``message`` says why these differ from the
     plan.
     """
     return condition_of(JobCondition.RESERVED, not message, reason, message)

@@ -46,7 +46,7 @@ def seconds_until(at: datetime | None, now: datetime) -> float | None:
 def ended(job: ElasticJob, view: JobView, now: datetime) -> list[StatusCondition]:
     """Return both conditions, Complete and Failed.
 
-    A client that waits for one of them thus notices that the other has become True.
+    So a client that waits for one of the conditions notices if the other one becomes True.
     """
     done = view.state is JobState.SUCCEEDED
     why = Reason.CANCELLED if view.state is JobState.CANCELLED else Reason.EXIT_CODE

@@ -1,4 +1,4 @@
-"""Derives Kubernetes Events from two successive statuses of a job. Pure."""
+"""Derives Kubernetes Events from two successive statuses of a job."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -61,9 +61,9 @@ def _turns(before: Mapping[str, Any], after: Mapping[str, Any], ready: int) -> I
         generation = after.get("generation", 0)
         yield Happening("Normal", "Resized", f"{ready} replicas are ready, generation {generation}")
     if _turned(before, after, JobCondition.SUSPENDED, "True"):
-        yield Happening("Normal", "Suspended", "its pods have ended")
+        yield Happening("Normal", "Suspended", "the job's pods have ended")
     if _turned(before, after, JobCondition.SUSPENDED, "False") and goes_on:
-        yield Happening("Normal", "Resumed", "its pods are being created again")
+        yield Happening("Normal", "Resumed", "the job's pods are being created again")
 
 
 def _reserves(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Happening]:

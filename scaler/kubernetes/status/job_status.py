@@ -1,4 +1,4 @@
-"""Builds an ElasticJob's status from its pods and Brain's view of it. Pure."""
+"""Builds an ElasticJob's status from the job's pods and Brain's view of the job."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,9 +99,10 @@ def status(
 
 
 def passing(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """True if a status differs only in counts and progress that change while pods start and end.
+    """True if two statuses differ only in counts and progress, which change often while pods start.
 
-    Other changes are written immediately; these may be written together.
+    Such a change may be written together with later changes; every other change is written
+    immediately.
     """
     same = all(before.get(name) == after.get(name) for name in ("request", "scalePlan", "restarts"))
     return same and _lasting(before) == _lasting(after)
@@ -139,7 +140,7 @@ def advised(
     """Return the status of a job that DLRover runs; this operator writes only conditions."""
     known: Mapping[str, Any] = obj.get("status") or {}
     generation = int(obj["metadata"].get("generation") or 1)
-    runs = "DLRover's own master runs this job: Brain shows plans and never applies them"
+    runs = "DLRover's own master runs this job, so Brain only shows plans, and does not apply them"
     if taken.status:
         taken = accepted(True, Reason.ADVISE_ONLY, runs)
     plan = active_plan(view)
@@ -152,8 +153,8 @@ def advised(
 
 
 def beside_state(listed: Iterable[Mapping[str, Any]]) -> tuple[ObjectCondition, ...]:
-    """Return the conditions that Brain cannot derive, in the form in which they are sent to
-    Brain.
+    """Return the conditions that Brain cannot derive by itself, in the form in which Brain gets
+    them.
     """
     return tuple(
         ObjectCondition(
@@ -279,7 +280,7 @@ def _scheduled(
             message = f"pod {pod['metadata']['name']} waits for a node: {why}"
             return condition_of(type, False, Reason.WAITING, message)
     if not living:
-        return condition_of(type, False, _why_no_pods(view), "it has no pods")
+        return condition_of(type, False, _why_no_pods(view), "the job has no pods")
     placed = sum(bool((pod.get("spec") or {}).get("nodeName")) for pod in living)
     mine = sum(role_of(pod) == job.scaled for pod in living)
     if placed < len(living):
@@ -287,7 +288,7 @@ def _scheduled(
         reason = Reason.WAITING if found.message else Reason.STARTING
         return condition_of(type, False, reason, found.message or message)
     if mine < found.least:
-        message = f"{mine} of the {found.least} pods that start together exist"
+        message = f"{mine} of the {found.least} pods that must start together exist"
         return condition_of(type, False, Reason.PODS_MISSING, message)
     return condition_of(type, True, Reason.ADMITTED, f"{len(living)} pods have nodes")
 
@@ -305,7 +306,7 @@ def _selector(job: ElasticJob) -> str:
 
 def told_size(document: JobDocument) -> bool:
     """True if each pod gets the number of the job's pods when it starts, so a new number restarts
-    all.
+    all pods.
 
     This is False for torchrun, whose agents do not get the number.
     """
@@ -313,7 +314,9 @@ def told_size(document: JobDocument) -> bool:
 
 
 def wants_more(view: JobView, mine: Sequence[Object]) -> bool:
-    """True if fewer pods live than desired; otherwise an earlier refusal no longer matters."""
+    """True if the job should have more pods than live now. If False, an earlier refusal of a pod no
+    longer matters.
+    """
     runs = view.state not in FINISHED and view.intent is Intent.RUN
     return runs and sum(alive(pod) for pod in mine) < view.replicas_wished
 

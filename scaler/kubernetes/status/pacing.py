@@ -18,9 +18,9 @@ _BIRTH = timedelta(seconds=5)
 
 
 class StatusPace:
-    """Stores since when each job's changed counts have waited to be written.
+    """Records how long each job's changed counts have waited to be written.
 
-    Lasting conditions never wait.
+    Changes of lasting conditions do not wait.
     """
 
     def __init__(self) -> None:

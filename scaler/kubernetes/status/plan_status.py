@@ -22,7 +22,7 @@ SOON_SECONDS = 5.0
 
 
 class PlanStatus:
-    """Writes findings into a plan's status, each with one Event."""
+    """Writes a plan's status, and an Event for each new message of the status."""
 
     def __init__(
         self, cluster: Cluster, plans: Store, events: Recorder, keeping: PlanRetention
@@ -72,7 +72,10 @@ class PlanStatus:
         now: datetime,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write a phase, other fields and conditions; the first condition has the message."""
+        """Write a phase, other fields and conditions into a plan's status.
+
+        The message of the first condition becomes the message of the status.
+        """
         known: Mapping[str, Any] = obj.get("status") or {}
         listed = conditions(known.get("conditions"), said, generation=1, now=now)
         told = {"phase": phase, "message": said[0].message, "conditions": listed}
@@ -108,8 +111,8 @@ class PlanStatus:
         self._write(obj, wanted | {"observedGeneration": 1})
 
     def belong(self, obj: Object, job: Object) -> None:
-        """Make a plan belong to the job for which it was made, not to a later job with the same
-        name.
+        """Make the plan's object belong to its job, so that it does not apply to a later job of the
+        same name.
         """
         metadata = obj["metadata"]
         owners = [*(metadata.get("ownerReferences") or ())]

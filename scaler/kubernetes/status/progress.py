@@ -1,4 +1,4 @@
-"""Pure functions for a ScalePlan object: its request, its status, and when it may be deleted."""
+"""Pure functions for ScalePlans: status and conditions, and which finished ones to delete."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ def event_of(plan: Standing) -> tuple[Literal["Normal", "Warning"], str]:
 
 def _approved(plan: Standing) -> StatusCondition:
     if plan.approval is None:
-        waits = "a person must approve it: with `brain approve`, or in the dashboard's inbox"
+        waits = "a person must approve the plan: with `brain approve`, or in the dashboard's inbox"
         return _said(PlanCondition.APPROVED, False, Reason.PROPOSED, waits)
     by_policy = plan.approval.by.startswith("policy:")
     reason = Reason.POLICY if by_policy else Reason.PERSON
@@ -162,9 +162,9 @@ def only_moves(plan: ScalePlan, job: ElasticJob) -> bool:
 
 def moving(names: Sequence[str]) -> list[StatusCondition]:
     """Return conditions of a plan whose pods are moving."""
-    message = f"{', '.join(names)} are replaced on other nodes"
+    message = f"other nodes get replacements for these pods: {', '.join(names)}"
     asked = (
-        "this user may create ScalePlans, so the pods are replaced; Brain decides only about sizes"
+        "a user who may create ScalePlans requested the move; Brain approves only changes of size"
     )
     return [
         _said(PlanCondition.ACCEPTED, True, Reason.VALID, message),
@@ -177,13 +177,15 @@ def moved() -> list[StatusCondition]:
     """Return conditions of a plan whose pods have moved."""
     return [
         _said(PlanCondition.EXECUTING, False, Reason.APPLIED, ""),
-        _said(PlanCondition.COMPLETE, True, Reason.APPLIED, "all pods have gone"),
-        _said(PlanCondition.VERIFIED, None, Reason.INCONCLUSIVE, "nothing was promised"),
+        _said(
+            PlanCondition.COMPLETE, True, Reason.APPLIED, "all pods that the plan names have ended"
+        ),
+        _said(PlanCondition.VERIFIED, None, Reason.INCONCLUSIVE, "the plan promised no throughput"),
     ]
 
 
 def why_refused(refusal: BrainError) -> Reason:
-    """Return one word for why Brain refuses a plan's request."""
+    """Return the reason of the condition for a plan whose request Brain refuses."""
     match refusal:
         case BadInput():
             return Reason.OUT_OF_BOUNDS
@@ -196,7 +198,7 @@ def why_refused(refusal: BrainError) -> Reason:
 
 
 def published(job: Object, view: JobView) -> dict[str, Any]:
-    """Build the object for a plan that began without one."""
+    """Build the ScalePlan object for a plan that did not come from such an object."""
     plan, metadata = view.plan, job["metadata"]
     assert plan is not None, "the caller has looked"
     scaled = read_elastic_job(job).scaled
@@ -226,8 +228,8 @@ def published(job: Object, view: JobView) -> dict[str, Any]:
 def collected(
     finished: Iterable[Object], stands: int, now: datetime, keeping: PlanRetention
 ) -> frozenset[str]:
-    """Return the names of the job's finished plans to delete: those beyond the number to keep, and
-    old ones.
+    """Return the names of the job's finished plans to delete: plans beyond the number to keep, and
+    plans that ended too long ago.
     """
     old = sorted(finished, key=lambda each: age_seconds(each, now))
     gone = [
@@ -243,7 +245,9 @@ def collected(
 
 
 def unreadable(plan: Object, now: datetime, keeping: PlanRetention) -> bool:
-    """True if an unreadable plan must be deleted: refused long ago, and without a target."""
+    """True if a plan that cannot be read must be deleted: it was refused long ago and has no
+    target.
+    """
     status = plan.get("status") or {}
     refused = phase_of(plan) in CLOSED and status.get("generation") is None
     return refused and age_seconds(plan, now) >= keeping.seconds

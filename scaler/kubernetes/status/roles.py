@@ -1,4 +1,4 @@
-"""Counts the replicas of a job's roles and groups by their pods. Pure."""
+"""Counts the replicas of a job's roles and groups by their pods."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from scaler.kubernetes.runtime.cluster.kind import Object
 def roles(
     job: ElasticJob, view: JobView | None, pods: Sequence[Object], known: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the counted replicas of each role; ``known`` is the status so far."""
+    """Return the counted replicas of each role; ``known`` is the object's present status."""
     before = {each["name"]: each for each in known.get("roles") or ()}
     return [
         _role(job, name, view, [pod for pod in pods if role_of(pod) == name], before.get(name))
