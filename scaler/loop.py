@@ -1,7 +1,7 @@
 """The scaler's loop: read the desired jobs, observe replicas, decide, act, and report to Brain.
 
-Five tasks share their data and never wait for each other, so lost replicas are replaced while Brain
-is slow or unreachable.
+Five asyncio tasks share their data and never wait for each other, so the scaler replaces lost
+replicas even while Brain is slow or unreachable.
 """
 
 import asyncio
@@ -105,7 +105,8 @@ class Scaler:
         self._wanted = asyncio.Event()
 
     def wake(self, job: JobId | None = None) -> None:
-        """Let the scaler observe the jobs now, because something may have happened (a child ended).
+        """Let the scaler observe its jobs now; call this if something may have happened (a child
+        ended, say).
 
         If ``job`` is given, the scaler observes only that job.
         """
@@ -119,10 +120,10 @@ class Scaler:
                 tasks.create_task(self._persist(work), name=work.__name__)
 
     def look(self, now: datetime, *, every: bool = True) -> None:
-        """Observe, decide and act once for every unfinished job, and for every other job that left
-        files or objects here, until nothing remains to be done for it.
+        """Observe, decide and act once for each job that needs it.
 
-        Without ``every``, do this only for changed jobs.
+        These are all unfinished jobs, and every other job whose files or objects must still be
+        removed. If ``every`` is False, only changed jobs are observed.
         """
         wishes = self._wishes
         if wishes is None:
@@ -284,7 +285,10 @@ class Scaler:
                 self._file.keep(self._wishes)
         except OSError as why:
             # Only a restart without Brain would miss the file; running replicas do not need it.
-            log.error("the desired state cannot be stored: %s", why)
+            log.error(
+                "the desired state cannot be stored, so a restart of the scaler needs Brain: %s",
+                why,
+            )
 
     async def _prepare(self) -> None:
         while True:
@@ -324,7 +328,7 @@ class Scaler:
             raise
         except BrainError as why:
             log.warning(
-                "agents of %s run here, and the scaler does not touch them, because Brain "
+                "agents of job %s run here, and the scaler leaves them alone, because Brain "
                 "answered: %s",
                 job,
                 why,

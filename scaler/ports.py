@@ -1,4 +1,4 @@
-"""``JobBackend``, the scaler's interface to the place where replicas run.
+"""``JobBackend``, the scaler's interface to this machine or to a cluster, where replicas run.
 
 ``tests/contracts/test_job_backend.py`` tests that every backend, including the in-memory one, obeys
 this contract.
@@ -55,7 +55,7 @@ def processes(wish: DesiredJob, group: str = WORKER) -> int:
 def mean(wish: DesiredJob) -> Resources:
     """Return the mean of the amounts that replicas reserve.
 
-    The mean is for replicas that are not in a world yet, because they have no role.
+    Use the mean for replicas that are not in a world yet, because these have no role yet.
 
     Raises:
         BadInput: this version of the scaler cannot read the job's document.
@@ -150,8 +150,10 @@ class Observed:
     fixed_roles: bool = False
 
     def kind(self, replica: ReplicaSeen) -> str:
-        """Return the role or group whose size includes a replica: its role if roles are fixed from
-        the start, else its group.
+        """Return the role or group in which a replica is counted.
+
+        It is the replica's role if replicas have their roles from the start, else the replica's
+        group.
         """
         return replica.role if self.fixed_roles else replica.group
 
@@ -166,7 +168,7 @@ class JobBackend(Protocol):
     A backend acts and observes, but does not decide. It observes what exists in its place, and does
     not rely on a memory of its own requests, so after a crash a new backend in the same place sees
     the same replicas. Every method may be repeated after a crash. Several scalers may act in one
-    place at once: a replica is started once, whichever scaler asks.
+    place at the same time; even then no replica is started twice.
     """
 
     def nodes(self, now: datetime) -> Sequence[Node]:
@@ -194,22 +196,23 @@ class JobBackend(Protocol):
 
         An INTENDED replica is started as it was written down; any other existing replica is left
         alone, so that no id is ever started twice. A replica that cannot be started at all (its
-        directory does not exist, say) ENDS as failed with the reason.
+        directory does not exist, say) becomes ENDED as failed, with the reason.
         """
         ...
 
     def reserve(self, wish: DesiredJob, replica: int, now: datetime) -> None:
         """Let a living ``adjustable`` replica reserve the desired amounts without a restart.
 
-        A replica that uses more than the new amounts keeps its present amounts and reports this.
+        A replica that uses more than the new amounts keeps its present amounts; its ``unenforced``
+        has the reason.
         """
         ...
 
     def stop(self, job: JobId, replica: int, *, force: bool, now: datetime) -> None:
-        """Ask a replica's agent to leave, or end it with ``force``; its workers die with it.
+        """Ask a replica's agent to leave, or with ``force`` kill it; its workers die with it.
 
-        This never signals a process that is not certainly the agent; it is no error if the agent
-        has ended.
+        This signals only a process that is certainly the agent. If the agent has ended, this does
+        nothing.
         """
         ...
 
@@ -220,7 +223,9 @@ class JobBackend(Protocol):
         ...
 
     def has_token(self, job: JobId) -> bool:
-        """True if the job's agents have a token to use, or it has no agents."""
+        """True if the job's token is stored where the job's agents read it, or if the job has no
+        agents.
+        """
         ...
 
     def put_token(self, job: JobId, secret: str) -> None:

@@ -69,7 +69,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Record the end of a replica that cannot do so itself."""
+    """Record the end of a replica whose agent can no longer record it."""
 
     replica: int
     exit: ReplicaExit
@@ -85,7 +85,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Report to Brain a replica that failed at ``at``, because no replica can ever start."""
+    """Report to Brain that no replica can ever start, as a replica that failed at ``at``."""
 
     replica: int
     generation: int
@@ -116,22 +116,29 @@ def decide(order: Order, seen: Observed, now: datetime) -> tuple[Action, ...]:
     if wish is None or wish.state in FINISHED:
         return (*gone, *_wind_up(seen, order.since, now))
     if wish.wish.intent is Intent.CANCEL and _passed(order.since, _cancel_patience(seen), now):
-        return (*gone, *_end_all(seen, "the job was cancelled, but its coordinator hangs", now))
+        return (
+            *gone,
+            *_end_all(
+                seen, "the job was cancelled, but its coordinator did not end the job in time", now
+            ),
+        )
     return (*gone, *_towards(wish, order, seen, now))
 
 
 def target(wish: DesiredJob) -> int:
     """Return the number of replicas that should be alive.
 
-    A job that is finished, waits or must stop should have none.
+    The number is 0 for a job that is finished, waits or must stop.
     """
     idle = wish.state in FINISHED or wish.state in (JobState.QUEUED, JobState.SUSPENDED)
     return 0 if idle or wish.wish.intent is not Intent.RUN else wish.wish.replicas
 
 
 def targets(wish: DesiredJob, seen: Observed) -> Counter[str]:
-    """Return the number of replicas that should be alive of each group, and of each role that
-    replicas have from their start; ``worker`` counts all others.
+    """Return the number of replicas that should be alive in each group, and in each role that
+    replicas have from their start.
+
+    ``worker`` counts all other replicas.
     """
     wished = target(wish)
     groups = {name: size.replicas for name, size in seen.kinds(wish.wish.roles)}
@@ -272,10 +279,11 @@ def _recent(wish: DesiredJob, replica: ReplicaSeen) -> bool:
 
 
 def unconfirmed(order: Order, seen: Observed, now: datetime) -> list[ReplicaSeen]:
-    """Return replicas that ended after this desired state was confirmed, so they count as present.
+    """Return the replicas that ended after Brain last confirmed this desired state; they are not
+    replaced yet.
 
     Their coordinator may have followed a newer desired state. Once Brain confirms this desired
-    state after their end, they really are missing.
+    state after their end, they count as missing.
     """
     told = (ReplicaExit.LEFT, ReplicaExit.CANCELLED, ReplicaExit.FAILED)
     return [
@@ -311,11 +319,11 @@ def _pause(wish: DesiredJob, seen: Observed, now: datetime) -> str | None:
         return None
     newest = quick[0]
     cause = (
-        f"{len(quick)} replicas in a row ended within {QUICK.seconds} s of their start, the "
-        f"last one ({newest.id}) because: {newest.detail}"
+        f"{len(quick)} replicas in a row ended within {QUICK.seconds} s of their start; the "
+        f"reason of the last one, replica {newest.id}: {newest.detail}"
     )
     if rounds > wish.wish.restart_limit:
-        return f"{cause}; that reaches the restart limit of {wish.wish.restart_limit}"
+        return f"{cause}; that exceeds the restart limit of {wish.wish.restart_limit}"
     pause = min(LONGEST_PAUSE, timedelta(seconds=2.0 ** (rounds - 2)))
     if _passed(newest.ended_at or now, pause, now):
         return None

@@ -1,4 +1,4 @@
-"""Reports the replicas of each job to Brain: changes at once, and the rest now and then."""
+"""Reports the replicas of each job to Brain: changes immediately, other facts at intervals."""
 
 import asyncio
 import logging
@@ -60,15 +60,15 @@ class Reporter:
             self._changed.set()
 
     def repeat_all(self) -> None:
-        """Report every job anew: Brain may have lost some reports."""
+        """Report every job again, because Brain may have lost some reports."""
         self._told.clear()
 
     async def run(self) -> None:
-        """Send reports that are due, until cancelled.
+        """Send each report when it is due, until cancelled.
 
         Raises:
             Unavailable: Brain cannot be reached.
-            VersionMismatch: another write came before the report; send the report again.
+            VersionMismatch: Brain already has a newer write; send the report again.
         """
         while True:
             self._changed.clear()

@@ -18,8 +18,8 @@ _STATES = {
 
 
 def failed(never: GiveUp) -> ReplicaSeen:
-    """Return an observation of a replica that failed before it was recorded; it is the same every
-    time.
+    """Return the observation of a replica that failed before it was recorded. Repeated calls return
+    equal observations.
     """
     return ReplicaSeen(
         id=never.replica,
@@ -52,7 +52,7 @@ def reported(seen: ReplicaSeen, node: NodeName) -> Replica:
 
 
 def begins(before: ReplicaReport | None, report: ReplicaReport) -> bool:
-    """True if a report differs from the last one only by replicas that do not run yet."""
+    """True if the only news in a report is about replicas that do not run yet."""
     known, waiting = (before.replicas, before.waiting) if before is not None else ((), None)
     kept, added = report.replicas[: len(known)], report.replicas[len(known) :]
     starting = all(each.state is ReplicaState.STARTING for each in added)

@@ -61,8 +61,8 @@ class _World:
 
 
 class LocalBackend:
-    """Agents as processes of this machine; ``agent`` is the command, which gets a replica's
-    directory.
+    """Agents as processes of this machine. ``agent`` is the command that starts an agent, to which
+    the replica's directory is appended.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class LocalBackend:
         except (OSError, ValueError) as why:
             # ValueError: an input that no process can have, such as a NUL in its environment.
             said = why.strerror if isinstance(why, OSError) else why
-            detail = f"no agent can be started in {intent.directory}: {said}"
+            detail = f"no agent can be started in directory {intent.directory}: {said}"
             directory.close(ReplicaEnd(exit=ReplicaExit.FAILED, detail=detail, at=now))
             return
         if child is not None:

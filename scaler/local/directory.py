@@ -1,4 +1,4 @@
-"""One replica's directory: who writes each file, and what the file proves.
+"""The directory of one replica: the writer of each file, and the fact that the file proves.
 
     file         writer                                    fact
     intent.json  scaler, before anything is started        the replica is written down
@@ -9,9 +9,10 @@
     exit.json    agent, the last thing it writes           how the agent ended
     gone.json    scaler, if the agent left no report       that the agent ended, and why
 
-The agent inherits ``agent.log`` as its output, with a lock on that descriptor. So other processes
-can distinguish an agent that has not taken its own ``lock`` yet from one that never started or has
-ended, without testing a lock that the agent is about to take.
+The agent inherits ``agent.log`` as its output, and the scaler locks that file for it. If this lock
+is held, an agent was started that may not have taken its own ``lock`` yet; if not, no agent
+started, or it has ended. So no other process needs to test a ``lock`` that an agent is about to
+take.
 """
 
 import fcntl
@@ -54,9 +55,8 @@ class ReplicaDirectory:
         self.path = path
 
     def claim(self, intent: Mapping[str, object]) -> bool:
-        """Record the replica; return False if another scaler has done so.
-
-        The intent is on storage afterwards.
+        """Record the replica by writing its intent to storage; return False if another scaler has
+        done so.
 
         Raises:
             OSError: the intent cannot be written; the directory is removed again.
@@ -85,9 +85,10 @@ class ReplicaDirectory:
     def agent(self) -> int | None:
         """Return the pid of the process that is certainly the agent; None if there is none.
 
-        A job of the agent's user can also write ``state.json``, and could name another process
-        there. Brain would then end that process, or read its environment. So the process must have
-        this directory among its arguments, as only the agent and the job's own processes do.
+        A job that runs as the agent's user can also write ``state.json``, and could name another
+        process there, which Brain would then end, or whose environment Brain would read. So the
+        process must have this directory among its arguments; only the agent and the job's own
+        processes have it.
         """
         state = self.state()
         if state is None or not self.runs() or started_ticks(state.pid) != state.started_ticks:

@@ -50,7 +50,8 @@ class IntentBuilder:
     ) -> dict[str, Any]:
         """Return an intent in the form in which it is written; the replica gets ``gpus``.
 
-        ``place`` is the directory of the member whose job this is; None for the service's own.
+        ``place`` is the directory of the member who owns the job; None if the service's user owns
+        it.
         """
         job, amounts = document(wish), reserved(wish, group)
         return {
@@ -79,9 +80,9 @@ class IntentBuilder:
 
 
 def substitute_intent(directory: ReplicaDirectory, ours: bool) -> LocalIntent | None:
-    """Return a substitute for a damaged intent while its agent lives, so that the replica counts.
+    """Return an intent in place of a damaged one, so that a replica counts while its agent lives.
 
-    ``ours``: True if the agent is a child whose exit code has not been collected yet.
+    ``ours`` is True if the agent is a child process whose exit code has not been collected yet.
     """
     state = directory.path / "state.json"
     if not (directory.runs() or (ours and state.exists())):

@@ -42,8 +42,8 @@ class ReplicaLimits:
 class ControlGroups:
     """The control groups that this process may create.
 
-    ``root`` is the directory that contains ``proc`` and ``sys``. ``home`` distinguishes the groups
-    of one installation from another's.
+    ``root`` is the directory that contains ``proc`` and ``sys``. ``home`` is Brain's state
+    directory; it distinguishes the groups of several installations.
     """
 
     def __init__(self, home: Path, root: Path = Path("/")) -> None:
@@ -55,7 +55,7 @@ class ControlGroups:
     def begin(self, name: str, resources: Resources, hold: Resources) -> ReplicaLimits:
         """Make the groups of a replica that is about to start, and set their limits.
 
-        ``resources`` is the reservation; ``hold`` the amounts to enforce.
+        ``resources`` is the reservation; ``hold`` has the amounts to enforce.
         """
         groups: dict[str, str] = {}
         for controller in ("memory", "cpu"):
@@ -95,8 +95,8 @@ class ControlGroups:
             if hold.memory_bytes and used > hold.memory_bytes * (_FULL if lowers else 1):
                 # The message has no amount, which changes; telemetry has the replica's use.
                 why = (
-                    f"memory {_gib(hold.memory_bytes)} is too close to the present use, so the "
-                    "earlier limit stays"
+                    f"memory {_gib(hold.memory_bytes)} is too close to the replica's present use, "
+                    "so the earlier limit stays"
                 )
                 return replace(held, unenforced=why)
             lacking += _put(Path(memory), "memory", *_memory_files(hold.memory_bytes))
@@ -171,15 +171,15 @@ class ControlGroups:
         if parent is not None and os.access(parent, os.W_OK):
             return "the replica was started without a control group; its next start creates one"
         if not self._mount.exists():
-            return "this machine has no control groups"
+            return "this machine has no control groups, so nothing enforces the limit"
         if self._version2:
             return (
-                "no control group here can have children; start Brain with `systemd-run --user "
+                "Brain may not create control groups here; start Brain with `systemd-run --user "
                 "--scope brain up`"
             )
         return (
-            f"Brain's control group of {controller} cannot have children; run Brain as the owner "
-            "of that group"
+            f"Brain may not create control groups below its own group of {controller}; run Brain "
+            "as the owner of that group"
         )
 
 
@@ -233,7 +233,10 @@ def _outside(held: ReplicaLimits, pid: int) -> Iterator[str]:
     for folder in sorted(set(held.groups.values())):
         with suppress(OSError):
             if str(pid) not in (Path(folder) / "cgroup.procs").read_text().split():
-                yield f"process {pid} is not in {folder}; the replica's next start tries again"
+                yield (
+                    f"process {pid} is not in control group {folder}; the replica's next start "
+                    "tries again"
+                )
 
 
 def _used(group: Path) -> int:

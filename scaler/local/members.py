@@ -21,8 +21,8 @@ class Members:
         """Create a job's directory among its member's directories, and return the member's
         directory.
 
-        Return None if the job belongs to the service's own user. A job stays in the directory where
-        it began.
+        Return None if the job belongs to the service's own user. A job that has a directory already
+        stays there.
         """
         if place := place_of(self._home, job):
             return place

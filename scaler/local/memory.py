@@ -1,4 +1,4 @@
-"""Facts about replicas that their directories do not hold."""
+"""Facts about replicas that only this process knows, because no file has them."""
 
 import subprocess
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from scaler.ports import ReplicaPhase, ReplicaSeen
 
 @dataclass(slots=True)
 class Memory:
-    """Facts that the directories do not hold.
+    """Facts about replicas that only this process knows.
 
-    Losing them costs a detail, never a replica.
+    If the process ends, some details of ended replicas are lost, but no replica is.
     """
 
     children: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -26,7 +26,9 @@ class Memory:
     running: dict[Path, ReplicaSeen] = field(default_factory=dict)
 
     def reap(self, path: Path) -> int | None:
-        """Collect an ended child; return its exit code, None if it was no child of ours."""
+        """Collect an ended child process; return its exit code, or None if there was no child to
+        collect.
+        """
         child = self.children.get(path)
         if child is not None and child.poll() is not None:
             self.last_codes[path] = child.returncode
@@ -36,10 +38,12 @@ class Memory:
     def with_vanished(
         self, directory: Path, found: Sequence[ReplicaSeen], now: datetime
     ) -> Sequence[ReplicaSeen]:
-        """Add a job's replicas whose directories somebody deleted; their agents end themselves.
+        """Add the replicas of a job whose directories somebody deleted. Their agents end by
+        themselves.
 
-        If all directories are gone, the job's history is gone, too, and a new start would repeat
-        its work without a word. So the replicas have failed, and not only been lost.
+        If other replicas of the job still have directories, these replicas count as lost. If all
+        directories are gone, the job's history is gone, too, and a new start would silently repeat
+        its work. So the replicas count as failed then.
         """
         here = {directory / str(one.id): one for one in found}
         for path, one in here.items():

@@ -30,7 +30,9 @@ class LocalMachine:
 def measure(
     *, slots: int | None = None, root: Path = Path("/"), environment: Mapping[str, str] = os.environ
 ) -> LocalMachine:
-    """Measure this machine; if ``slots`` is given, its CPU capacity is ``slots`` × 1000 mCPU."""
+    """Measure this machine; if ``slots`` is given, its CPU capacity counts as ``slots`` × 1000
+    mCPU.
+    """
     gpus, accelerator = _gpus(environment.get(NVIDIA.visible))
     return LocalMachine(
         capacity=Resources(

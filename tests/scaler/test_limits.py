@@ -91,7 +91,7 @@ def test_a_limit_below_what_is_used_is_not_set_and_says_so(
 
     assert changed.resources == RESERVED
     assert changed.unenforced == (
-        "memory 0.0625 GiB is too close to the present use, so the earlier limit stays"
+        "memory 0.0625 GiB is too close to the replica's present use, so the earlier limit stays"
     )
     take(greedy)
     assert limits.change(changed, less, less, (greedy.pid,)) == changed, "nothing new to tell"
@@ -106,7 +106,7 @@ def test_a_limit_is_not_lowered_to_what_is_used_and_a_full_one_is_raised(tmp_pat
         resources=Resources(memory_bytes=1024 * MIB), groups={"memory": str(tmp_path)}
     )
     limits, less = ControlGroups(tmp_path), Resources(memory_bytes=256 * MIB)
-    assert "too close to the present use" in limits.change(held, less, less).unenforced
+    assert "too close to the replica's present use" in limits.change(held, less, less).unenforced
     assert (tmp_path / "memory.max").read_text() == "max"
 
     full = ReplicaLimits(resources=less, groups=held.groups)

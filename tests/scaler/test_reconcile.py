@@ -143,7 +143,7 @@ def test_replicas_come(asked, sight, actions):
             "cancels-for-a-coordinator-that-hangs",
             order(wish(0, intent=Intent.CANCEL), since=61),
             seen(replica(0), named={0}),
-            Stop(0, "the job was cancelled, but its coordinator hangs"),
+            Stop(0, "the job was cancelled, but its coordinator did not end the job in time"),
         ),
     ],
 )
@@ -276,8 +276,8 @@ def test_repeated_quick_deaths_wait_longer_and_longer():
     (waits,) = decide(order(wish(1)), seen(*dead(0, 1, 2)), NOW)
 
     assert waits == Wait(
-        "3 replicas in a row ended within 10 s of their start, the last one (2) because: no "
-        "torch; the next attempt follows in 2 s"
+        "3 replicas in a row ended within 10 s of their start; the reason of the last one, "
+        "replica 2: no torch; the next attempt follows in 2 s"
     )
 
 
@@ -295,7 +295,7 @@ def test_quick_deaths_beyond_the_restart_limit_end_the_attempts():
     (waits,) = decide(order(wish(1)), seen(*dead(0, 1, 2, 3, died=1e6)), NOW)
 
     assert isinstance(waits, Wait)
-    assert waits.reason.endswith("no torch; that reaches the restart limit of 3")
+    assert waits.reason.endswith("no torch; that exceeds the restart limit of 3")
 
 
 def test_replicas_that_die_together_count_once():
