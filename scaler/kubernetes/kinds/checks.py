@@ -1,4 +1,4 @@
-"""Finds errors in an object that the schema accepts; an error has field, value and remedy."""
+"""Finds errors in an object that the schema accepts; each message has field, value and remedy."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,10 +17,10 @@ _SHARE = re.compile(r"0?\.[0-9]+|1(\.0*)?|0(\.0*)?")
 
 
 def check_job(job: ElasticJob) -> None:
-    """Raise BadInput for a job that can never run.
+    """Refuse a job that can never run.
 
     Raises:
-        BadInput: with field, value and remedy.
+        BadInput: the message names the field, the value and the remedy.
     """
     _check_name(job.metadata.name)
     roles = job.spec.replica_specs
@@ -41,10 +41,10 @@ def check_job(job: ElasticJob) -> None:
 
 
 def check_plan(plan: ScalePlan) -> None:
-    """Raise BadInput for a plan that requests nothing.
+    """Refuse a plan that requests nothing.
 
     Raises:
-        BadInput: with field, value and remedy.
+        BadInput: the message names the field, the value and the remedy.
     """
     spec = plan.spec
     if not plan.job:
@@ -70,11 +70,10 @@ def check_plan(plan: ScalePlan) -> None:
 
 
 def check_template(template: Mapping[str, Any] | None, path: str) -> None:
-    """Raise BadInput for an impossible pod: one without containers or image, or with malformed
-    amounts.
+    """Refuse an impossible pod: one without containers or image, or with malformed amounts.
 
     Raises:
-        BadInput: with field, value and remedy.
+        BadInput: the message names the field, the value and the remedy.
     """
     spec = (template or {}).get("spec") or {}
     containers = spec.get("containers") if isinstance(spec, Mapping) else None
@@ -269,7 +268,7 @@ def _check_groups(job: ElasticJob, role: str, spec: ReplicaSpec) -> None:
         beside = ", ".join(others) or job.strategy if role == ReplicaType.WORKER else role
         raise BadInput(
             f"{path} cannot be combined with {beside}, whose replicas are alike; leave one of "
-            "them out",
+            "the two out",
             field=path,
         )
     for name in job.spec.resource_limits:

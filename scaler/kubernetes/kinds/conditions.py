@@ -1,4 +1,4 @@
-"""The words of conditions: types, reasons, and the phases that ``kubectl get`` shows."""
+"""The words of conditions (types and reasons), and the phases that ``kubectl get`` shows."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""Fields that a job document has and DLRover's schema lacks; they have the job document's names."""
+"""Fields that a job document has and DLRover's schema lacks, with the job document's names."""
 
 from collections.abc import Mapping
 from typing import Annotated

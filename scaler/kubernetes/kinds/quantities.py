@@ -50,7 +50,8 @@ def quantity(value: object, field: str) -> Decimal:
 
 
 def resources(amounts: Mapping[str, object], field: str) -> Resources:
-    """Return CPU, memory and GPUs in ``amounts``; only Kubernetes needs other resources.
+    """Return CPU, memory and GPUs in ``amounts``, and ignore other resources, which Brain does not
+    use.
 
     Raises:
         BadInput: an amount is no quantity.

@@ -1,7 +1,8 @@
-"""Reads API objects as kinds; refuses an unusable object, with field, value and remedy.
+"""Reads API objects as ElasticJobs and ScalePlans, and refuses unusable objects.
 
-The API server's schema refuses most of these objects earlier. This module also refuses objects that
-are older than this schema, or were written under another schema.
+A refusal names the field, the value and the remedy. The API server's schema refuses most of these
+objects earlier. This module also refuses objects that were stored before this schema was installed,
+or under another schema.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Finds the launcher and its options in a container's command, also behind ``sh -c``.
 
-The text of a shell command is parsed, never evaluated. Variables are replaced if the container's
-own environment has literal values for them. A word that still depends on a variable is ignored.
+The text of a shell command is parsed, never evaluated. A variable is replaced if the container's
+own environment has a literal value for it. A word that still depends on a variable is ignored.
 """
 
 import re
@@ -92,7 +92,9 @@ class Launch:
 
     @property
     def processes(self) -> int | str | None:
-        """Return ``--nproc-per-node``: a number, or one of gpu, cpu, auto; None if missing."""
+        """Return ``--nproc-per-node``: a number, ``gpu``, ``cpu`` or ``auto``; None if the command
+        lacks it.
+        """
         said = self.options.get("nproc-per-node", "")
         if said.isdigit():
             return int(said) or None

@@ -190,8 +190,10 @@ def _groups(job: ElasticJob, least: int) -> dict[str, RoleSize]:
 
 
 def running_sizes(job: ElasticJob) -> dict[str, int]:
-    """Return the replicas that each group, and the rest of the scaled role, should have by the
-    object's status; empty if the job has not begun, or should have none.
+    """Return the desired replicas of each group and of the rest of the scaled role, from the
+    status.
+
+    The result is empty if the job has not begun, or should have no replicas.
     """
     for role in job.status.roles if job.status.request is not None else ():
         if role.name == job.scaled and role.desired:

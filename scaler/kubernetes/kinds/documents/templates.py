@@ -90,7 +90,7 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
 def requests_of(container: Mapping[str, Any]) -> Mapping[str, object]:
     """Return the requests of a container or pod.
 
-    If there is a limit without a request, the limit counts as the request, as the API server does.
+    A limit without a request counts as the request, because the API server counts it so.
     """
     given = container.get("resources") or {}
     return {**(given.get("limits") or {}), **(given.get("requests") or {})}
