@@ -502,7 +502,7 @@ def test_a_pod_that_is_over_does_not_move():
     obj["metadata"]["uid"] = "u"
     plan = read_scale_plan(move("digits-edljob-worker-0"))
 
-    with pytest.raises(BadInput, match="running: none"):
+    with pytest.raises(BadInput, match="these can move: none"):
         Migrations(cast(Any, None), pods).begin(plan, read_elastic_job(obj))
 
 
