@@ -269,7 +269,10 @@ def test_an_external_database_without_its_secret_is_refused_with_the_remedy() ->
 
 def test_the_notes_keep_to_the_subset_too() -> None:
     text = (render.CHART / "templates" / "NOTES.txt").read_text()
-    assert "http://brain.brain.svc:8080 in mode shadow" in CHART.text(text)
+    assert (
+        "http://brain.brain.svc:8080.\nJobs have the approval mode shadow by default"
+        in CHART.text(text)
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 {{- define "brain.pod" -}}
-# A Service called `brain` would put BRAIN_PORT and the like into the environment, where settings are.
+# With service links, a Service named `brain` would set BRAIN_PORT and similar variables, which Brain reads as settings.
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
