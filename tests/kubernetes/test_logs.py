@@ -121,7 +121,9 @@ def test_the_last_words_of_a_pod_that_is_gone_are_read() -> None:
 
 
 def test_a_replica_whose_pod_was_gone_before_is_said_to_be() -> None:
-    with pytest.raises(UnknownReplica, match="replica 3: its pod was deleted"):
+    with pytest.raises(
+        UnknownReplica, match="replica 3 has no output any more, because its pod was deleted"
+    ):
         read(Played(), [pod(0)], replica=3)
 
 

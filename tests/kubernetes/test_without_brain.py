@@ -116,7 +116,7 @@ def test_without_a_brain_jobs_are_admitted_and_healed_and_a_resize_waits(
     # Nobody decides about a size.
     it.kubectl("scale", "elasticjob", "digits", "--replicas=3")
     it.until("the resize waits", lambda: condition(it, "ResizeWaiting")[0] == "True")
-    assert "3 replicas were asked for" in condition(it, "ResizeWaiting")[1]
+    assert "3 replicas were requested" in condition(it, "ResizeWaiting")[1]
     assert "--brain URL" in condition(it, "ResizeWaiting")[1]
     assert len(it.pods()) == 2
     it.kubectl("scale", "elasticjob", "digits", "--replicas=2")
