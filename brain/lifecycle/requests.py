@@ -297,7 +297,7 @@ def expect_within_limits(job: Job, asked: Allocation) -> None:
     if found := job.document.resource_limits.excess(asked):
         field, clause = found
         raise BadInput(
-            f"{clause} of job {job.document.name}; ask for fewer replicas or smaller amounts, or "
+            f"job {job.document.name}: {clause}; ask for fewer replicas or smaller amounts, or "
             f"raise {field} (on a cluster, spec.resourceLimits of its ElasticJob)",
             field=field,
         )

@@ -131,8 +131,8 @@ class JobModel:
 
     @property
     def calibration(self) -> Calibration | None:
-        """Return how well this job's forecasts agreed with measurements; None before the second
-        world.
+        """Return how well this job's forecasts agreed with measurements; None until a forecast has
+        been compared with a measurement.
         """
         return calibration(self.outcomes) if self.outcomes else None
 

@@ -36,7 +36,10 @@ COLUMNS: Mapping[str, str] = {
     "declared": "yes if the owner declares the length of the run, else no",
     "submitted_as": "name in the job document; Brain uses earlier runs with the same name",
     "scale": "work of the job relative to its application: 0.5 is half of the work",
-    "document": "job document (YAML) with bounds, batch, priority and declared length",
+    "document": (
+        "path, relative to the workload, of a job document (YAML) that sets bounds, batch size, "
+        "priority and declared length"
+    ),
 }
 _NEEDED = ("name", "time", "application")
 MOST_JOBS = 100_000

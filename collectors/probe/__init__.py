@@ -8,9 +8,9 @@ the save and load functions. The probe never raises an exception into training, 
 only to hold a worker between two steps while the agent requests it. docs/reference/protocols.md
 describes the probe's messages and files.
 
-The hooks only count: they append one tuple per step, and a daemon thread makes samples from the
-tuples. On sampled steps, a few in a hundred or less, the hooks read the norms of gradients
-(``Gradients``); no gradient is kept, changed, or exchanged. The probe imports no module whose name
+On most steps the hooks only append one tuple; a daemon thread makes samples from the tuples. On
+sampled steps, at most a few in every hundred, the hooks also read the norms of gradients
+(``Gradients``). They keep, change and exchange no gradient. The probe imports no module whose name
 scripts often give to their own files (random, statistics, queue).
 """
 

@@ -47,7 +47,7 @@ def request(here: Laptop, replicas: int) -> ScalePlan:
 
 def test_another_replica_of_a_group_counts_with_its_own_amounts():
     here = training(5)
-    with pytest.raises(BadInput, match="4 replicas reserve 6 CPUs, but resourceLimits allow 5 of"):
+    with pytest.raises(BadInput, match="job digits: 4 replicas reserve 6 CPUs, but resourceLimits"):
         edit(here, role="large", replicas=2)
     assert edit(here, role="worker", replicas=3).target.total.cpu_millis == 5000
 

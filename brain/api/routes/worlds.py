@@ -178,7 +178,9 @@ def _unless_known(value: object, etag: str, known: str | None) -> Response:
 def _expect_same(job: Job, said: str) -> None:
     if job.id != said:
         raise BadInput(
-            f"job {said!r} differs from {job.id} in the path; give the same id in both", field="job"
+            f"job {said!r} in the body differs from job {job.id} in the path; give the same id in "
+            "both",
+            field="job",
         )
 
 

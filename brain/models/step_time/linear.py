@@ -78,8 +78,8 @@ class SmoothLinear(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Return the mean at each row, with its standard deviation, noise included, if asked
-        for.
+        """Return the mean at each row; with ``return_std``, return also its standard deviation,
+        which includes the noise.
         """
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=np.float64)

@@ -130,9 +130,9 @@ def _said(value: object, kind: Any, path: str, form: str | None, said: str) -> B
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         words = [str(word) for word in kind]
         near = get_close_matches(str(value), words, n=1)
-        hint = f"did you mean {near[0]}?" if near else "write one of them"
+        hint = f"; did you mean {near[0]}?" if near else ""
         return BadInput(
-            f"{field} {value!r} is not allowed; choose one of {', '.join(words)}; {hint}",
+            f"{field} {value!r} is not allowed; choose one of {', '.join(words)}{hint}",
             field=path,
         )
     return BadInput(
