@@ -1,7 +1,5 @@
 """Nodes that count as a pool's capacity, and those that do not: deleted, not ready, or tainted."""
 
-import json
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,18 +7,14 @@ import pytest
 
 from brain import calls
 from brain.types.record import Role
-from brain.types.resources import Resources
 from scaler.adapters.backend import ForeignBackend
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.pods import places
-from scaler.kubernetes.replicas.free import FreeResources
 from scaler.kubernetes.runtime.cluster import NODE
-from scaler.kubernetes.runtime.store import Store
-from tests.builders import node as brains_node
 from tests.kubernetes import jobs
 from tests.kubernetes.clusters import only_emulated
 from tests.kubernetes.kubelet import node
-from tests.kubernetes.operating import Place, Stage, looping, until
+from tests.kubernetes.operating import Place, Stage, until
 from tests.scaler.listing import ListedJobs
 
 pytestmark = only_emulated("the nodes of a real cluster are not ours to delete")
@@ -77,52 +71,6 @@ def test_a_tainted_node_is_room_while_a_job_bears_its_taint(stage: Stage, place:
     until("no job bears it", lambda: not room(place)["theirs"])
     stage.kubelet.remove_node("control")
     stage.kubelet.remove_node("theirs")
-
-
-def test_no_pod_is_made_for_the_room_of_a_node_that_takes_none(stage: Stage, place: Place):
-    stage.kubelet.add_nodes("control", cpu="64", taints=[CONTROL_PLANE])
-    until("the operator sees it", lambda: "control" in room(place))
-    with place.api.stores.transaction() as tx:
-        large = Resources(cpu_millis=64_000, memory_bytes=2**38)
-        tx.nodes.put(brains_node("big", pool="kubernetes", capacity=large, seen_at=place.api.now))
-    made = jobs.job("brain-run", "t.py", resources={"cpu": "12"}, replicas=3, minReplicas=1)
-    made = place.apply(made)
-    until("Brain knows the job", lambda: place.operator.brain.view(made["metadata"]["uid"]))
-    place.running(made)
-    with looping(place):
-        until("two run", lambda: len(place.run()) == 2, place.pods)
-        time.sleep(1.0)  # the loop has looked again
-
-        assert len(place.pods()) == 2
-    stage.kubelet.remove_node("control")
-
-
-@pytest.mark.parametrize(
-    ("taints", "tolerations", "free"),
-    [
-        # As in microk8s, k3s and a kind cluster of one node.
-        ([], [], 80),
-        ([CONTROL_PLANE], [], 16),
-        ([TEAM], BEARS, 80),
-        (
-            [{"key": "virtual-kubelet.io/provider", "value": "azure", "effect": "NoSchedule"}],
-            [],
-            16,
-        ),
-    ],
-)
-def test_room_is_what_is_free_where_pods_may_run(
-    taints: list[Any], tolerations: list[Any], free: int
-):
-    nodes, pods, used = Store(), Store(), {"requests": {"cpu": "3"}}
-    count = FreeResources(nodes, pods, lambda: [json.dumps(tolerations)])
-    for each in (node("n", cpu="16"), node("control", cpu="64", taints=taints)):
-        nodes.put(each)
-    assert count.beside([]).cpu_millis == 1000 * free
-
-    static = {"nodeName": "control", "containers": [{"name": "etcd", "resources": used}]}
-    pods.put({"metadata": {"namespace": "kube-system", "name": "etcd"}, "spec": static})
-    assert count.beside([]).cpu_millis == 1000 * (free - 3 * (free == 80))
 
 
 def test_an_adapter_tells_nodes_that_take_no_pods(stage: Stage, place: Place):

@@ -15,26 +15,27 @@ from functools import partial
 from brain import wire
 from brain.errors import BadInput, NotFound, Overloaded, Unavailable
 from brain.types.job import JobId
-from brain.types.resources import Node, PoolName
+from brain.types.resources import Node, PoolName, Resources
 from brain.types.roles import WORKER
 from brain.types.world import ReplicaEnd, ReplicaExit, unfit_nodes
 from brain.views import DesiredJob
 from scaler.kubernetes.kinds import DLROVER, ElasticJob
+from scaler.kubernetes.kinds.documents.templates import reserved
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.plans.migration import left_by
 from scaler.kubernetes.pods import identity, places, ports
+from scaler.kubernetes.pods.asking import asking_index
 from scaler.kubernetes.pods.manifest import manifest
 from scaler.kubernetes.pods.orders import Installation, elastic, exhausted, order, past
 from scaler.kubernetes.pods.sight import ended_as, look
 from scaler.kubernetes.replicas.actions import Acts
 from scaler.kubernetes.replicas.cache import Sent, on_the_way
-from scaler.kubernetes.replicas.free import FreeResources
 from scaler.kubernetes.replicas.losses import NodeLosses
 from scaler.kubernetes.replicas.observed import Replicas
 from scaler.kubernetes.replicas.secrets import JobSecrets
 from scaler.kubernetes.runtime.cluster import POD, AlreadyExists, Cluster, Invalid, Object
 from scaler.kubernetes.runtime.store import Store
-from scaler.ports import Observed, ReplicaPhase, ReplicaSeen
+from scaler.ports import NOTHING, Observed, ReplicaPhase, ReplicaSeen
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,8 @@ class KubernetesBackend(Replicas):
         self._find, self._house, self._pool = find, house, PoolName(pool)
         self._host_ports = host_ports
         self._pods.index("host port", ports.of)
-        self._free = FreeResources(nodes, pods, borne)
+        self._offered = nodes.sum("offers", places.offers, NOTHING)
+        self._reserved = pods.sum("reserves", reserves, NOTHING)
         self._acts = Acts(creators)
         #: Called with each job for which the API server refused to create a pod.
         self.held_up: Callable[[JobId], None] = lambda job: None
@@ -90,8 +92,7 @@ class KubernetesBackend(Replicas):
 
     def observe(self, job: JobId, now: datetime) -> Observed:
         """Return the job's replicas, the free resources, and the reason if no pod may be added."""
-        first, spent = self._first(job), self._spent(job)
-        free = self._free.beside(on_the_way(self._known))
+        first, free, spent = self._first(job), self._free(), self._spent(job)
         with self._lock:
             known = self._job(job)
             seen = self._seen(job, now)
@@ -334,6 +335,14 @@ class KubernetesBackend(Replicas):
         except NotFound:
             log.debug("%s is gone already", metadata["name"])
 
+    def _free(self) -> Resources:
+        """Return the resources that no pod reserves; requested pods count as well."""
+        # In this order a pod that is reflected meanwhile counts twice for a moment, and never zero
+        # times.
+        sent = [each for each in on_the_way(self._known) if each.key not in self._pods]
+        used = sum((each.reserves for each in sent), self._reserved())
+        return self._offered() - used
+
     def _spent(self, job: JobId) -> str | None:
         """Return the reason why the job's object allows no further replica; None if it does."""
         obj = self._find(job)
@@ -377,3 +386,13 @@ class KubernetesBackend(Replicas):
             )
         except NotFound:
             log.debug("%s is gone already", metadata["name"])
+
+
+def reserves(pod: Object) -> Resources:
+    """Return the resources that other pods cannot use because of this pod; none once it has ended.
+
+    A pod that requests a node which does not exist yet reserves no resources.
+    """
+    over = (pod.get("status") or {}).get("phase") in _OVER
+    asks = asking_index(pod) and not (pod.get("spec") or {}).get("nodeName")
+    return NOTHING if over or asks else reserved(pod)

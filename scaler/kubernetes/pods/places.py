@@ -112,12 +112,6 @@ def _lists(part: Any) -> Iterator[Any]:
             yield from _lists(each)
 
 
-def closed(nodes: Iterable[Object], borne: Iterable[str]) -> list[Object]:
-    """Return the nodes that are not usable; ``borne`` is as ``tolerations_in`` returns it."""
-    lists = [json.loads(each) for each in borne]
-    return [node for node in nodes if not usable(node, lists)]
-
-
 def described(
     nodes: Iterable[Object], pool: PoolName, now: Any, borne: Iterable[str]
 ) -> list[Node]:
