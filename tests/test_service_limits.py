@@ -186,7 +186,7 @@ def test_an_address_has_no_more_connections_than_its_limit(tmp_path: Path) -> No
         assert refusals(running, "connections_per_address") == 1
     assert status == 429
     assert int(headers["retry-after"]) >= 1
-    assert "127.0.0.1 reached connections_per_address 10; close one" in document["detail"]
+    assert "127.0.0.1 reached connections_per_address 10; close a connection" in document["detail"]
 
 
 @pytest.mark.parametrize(

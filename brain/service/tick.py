@@ -331,7 +331,10 @@ class Ticker:
         """Run ``retain`` in a thread of its own, because a large directory would delay turns."""
         if self._was_set_forward():
             # A wrong clock may be corrected within the hour, but deleted samples are gone.
-            _log.warning("the clock was set forward; Brain deletes old data in an hour")
+            _log.warning(
+                "the clock advanced more than the time that passed (it was set forward, or the "
+                "machine slept); Brain deletes old data in an hour"
+            )
             return
         try:
             self.retain()

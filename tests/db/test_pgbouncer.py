@@ -22,6 +22,7 @@ from brain.db.stores import _WRITERS
 from brain.errors import Unavailable
 from tests.api.app import digits
 from tests.builders import job, throughput
+from tests.patience import Patience
 from tests.postgresql import Server
 from tests.serving import eventually, service
 
@@ -105,24 +106,28 @@ def test_partitions_are_made_and_dropped_by_way_of_a_pooler(
     prepare(pooled_url)
     now = datetime.now(UTC)
     name = sa.make_url(pooled_url).database or ""
-    ends = []
     with closing(SqlStores(pooled_url)) as stores, postgresql.connected(name) as plain:
-        for days in (0, 3):
-            at = now + timedelta(days=days)
+
+        def parts(at: datetime) -> int:
+            """Count the partitions of a table, and itself, after a retention at a time."""
+            long_ago = at - timedelta(days=365)
             with stores.transaction() as tx:
                 tx.telemetry.make_ready(now=at, keep=timedelta(days=1))
             with stores.transaction() as tx:
-                long_ago = at - timedelta(days=365)
                 tx.telemetry.retire(
                     raw_before=at - timedelta(days=1), means_before=long_ago, hours_before=long_ago
                 )
             found = plain.execute("SELECT count(*) FROM pg_partition_tree('host_rows')").fetchone()
-            ends.append(found)
-        patience = plain.execute("SHOW lock_timeout").fetchone()
-    # The table, its first partition, its default one, and three or four for the next hours.
-    assert 6 <= ends[0][0] <= 7  # type: ignore[index]
-    assert ends[1][0] == 7  # type: ignore[index]
-    assert patience == ("0",)
+            return int(found[0])  # type: ignore[call-overload, index]
+
+        # The table, its first partition, its default one, and three or four for the next hours.
+        assert 6 <= parts(now) <= 7
+        # The server's own vacuum of its catalogs may keep a partition until the next retention.
+        patience = Patience(60)
+        while parts(now + timedelta(days=3)) != 7:
+            assert not patience.over
+        waits = plain.execute("SHOW lock_timeout").fetchone()
+    assert waits == ("0",)
 
 
 def test_a_lock_is_waited_for_no_longer_by_way_of_a_pooler(

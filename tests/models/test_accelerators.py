@@ -58,7 +58,7 @@ def test_a_kind_with_points_of_its_own_relies_on_them():
 
 
 def test_a_kind_that_was_never_measured_is_undetermined():
-    with pytest.raises(Undetermined, match="try it at the smallest size"):
+    with pytest.raises(Undetermined, match="run the job there at its smallest size"):
         fit({"T4": observed(5)}).on("H100")
 
 

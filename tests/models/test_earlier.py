@@ -89,7 +89,7 @@ def test_a_run_that_became_another_script_does_not_spoil_the_others(at_place: in
     spoilt, taught = (fit(own, terms=TERMS, runs=runs) for runs in (mixed, alike))
 
     assert [spoilt.predict(n) for n in KNOWN] == [taught.predict(n) for n in KNOWN]
-    assert "by 2 earlier runs (mon, tue), not by 1 earlier run (odd), which" in spoilt.basis
+    assert "by 2 earlier runs (mon, tue), but not 1 earlier run (odd), because" in spoilt.basis
 
 
 def test_a_run_that_has_not_begun_is_expected_to_be_like_most():

@@ -86,7 +86,7 @@ def test_how_far_a_median_is_known_is_never_told_as_what_is_needed():
     with pytest.raises(Undetermined) as said:
         measure(samples, minimum_steps=30, spread_limit=round(known, 4) - 1e-4)
 
-    told = re.search(r"known to (\S+) %, but (\S+) % is needed", str(said.value))
+    told = re.search(r"known to within (\S+) %, but (\S+) % is needed", str(said.value))
     assert told is not None
     assert float(told[1]) > float(told[2])
 

@@ -180,7 +180,7 @@ def test_what_needs_anothers_room_is_approved_only_after_it():
 
     with (
         fleet.stores.transaction() as tx,
-        pytest.raises(Conflict, match="needs what plan 2 of bad frees"),
+        pytest.raises(Conflict, match="needs resources that plan 2 of bad frees"),
     ):
         lifecycle.approve(tx, needs, by="ada", version=None, settings=fleet.settings, now=fleet.now)
 
