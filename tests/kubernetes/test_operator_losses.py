@@ -144,9 +144,9 @@ def test_a_job_whose_deletion_a_finalizer_holds_up_shows_its_end(place: Place):
         place.cluster.merge(JOB, place.namespace, "digits", held)
         place.cluster.delete(JOB, place.namespace, "digits")
 
-        def shown() -> tuple[str, int]:
+        def shown() -> tuple[object, object]:
             status = place.status(made)
-            return status["phase"], status["replicas"]
+            return status.get("phase"), status.get("replicas")
 
         until("its end is shown", lambda: shown() == ("Cancelled", 0), lambda: place.status(made))
         assert not place.pods()
