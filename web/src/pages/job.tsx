@@ -174,7 +174,7 @@ function Workers({ detail: { job } }: { detail: JobDetail }) {
   const { value, failure } = found.state.value;
   return (
     <section>
-      <Heading title="Workers" sub="median step time by rank, over the last minute, or over three steps if they take longer" />
+      <Heading title="Workers" sub="median step time, last minute or three steps" />
       {failure && !value && <Trouble failure={failure} what="workers" />}
       {value?.length === 0 && <p class="quiet">No worker completed a step in this time{job.finished_at ? ", because the job has ended" : ""}.</p>}
       {value && value.length > 0 && <RankStrip workers={value} />}
