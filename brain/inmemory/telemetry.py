@@ -157,7 +157,7 @@ class MemoryTelemetry:
         return drawn.drawn((drawn.index(at), it) for at, it in seen if since <= at < until)
 
     def make_ready(self, *, now: datetime, keep: timedelta) -> None:
-        pass
+        """Do nothing: dictionaries have no partitions."""
 
     def retire(
         self, *, raw_before: datetime, means_before: datetime, hours_before: datetime

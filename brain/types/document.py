@@ -252,8 +252,7 @@ class JobDocument:
     def check_submitted(self) -> None:
         """Raise BadInput for a value without a meaning in a document that a person submits.
 
-        Earlier versions stored such values, so documents in stores and clusters may have such
-        values, and are not checked here.
+        Earlier versions stored such values, so stored documents are not checked here.
 
         Raises:
             BadInput: the message names the field, its value and the remedy.

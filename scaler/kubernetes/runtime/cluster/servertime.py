@@ -53,8 +53,8 @@ class ServerClock:
             change = self._zero - before
         if abs(change) >= _WORTH_SAYING:
             log.warning(
-                "this machine's clock is %.0f s %s that of the API server, whose time counts; "
-                "synchronise the clocks with NTP",
+                "this machine's clock is %.0f s %s that of the API server, whose time counts (the "
+                "clock is wrong, or the machine was paused); synchronise the clocks with NTP",
                 abs(change.total_seconds()),
                 "behind" if change > timedelta(0) else "ahead of",
             )
