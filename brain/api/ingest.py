@@ -28,8 +28,8 @@ _CENTURY = timedelta(days=36525)
 #: Most characters of a reason why gradients cannot be compared, and of a source's name. Longer
 #: texts do not fit PostgreSQL's indexes, and their batch could never be stored.
 _REASON = _SOURCE = 200
-#: Largest accepted values: of seconds of a step, of squared gradient norms, and of other numbers.
-#: Sums of larger values could overflow.
+#: Largest accepted values: of seconds of a step and of a window, of squared gradient norms, and of
+#: other numbers. Sums of larger values could overflow.
 _LONGEST_STEP, _LARGEST_SQUARE, _LARGEST = 1e9, 1e100, 1e30
 _SHORTEST_STEP = 1 / _LONGEST_STEP
 #: Largest count of samples, and of steps in a window, because counts are stored in 32 bits.
@@ -231,17 +231,28 @@ def _impossible(sample: Sample) -> str | None:
     for name, value in zip(_COUNTS, _counts(sample), strict=True):
         if value < 1:
             return f"{name} {value} is too small; it must be at least 1"
+    others = sample.data_wait_seconds, sample.examples_per_second or 0.0
+    return (
+        _impossible_steps(sample)
+        or _beyond(("data_wait_seconds", "examples_per_second"), others, _LARGEST)
+        or _impossible_gradients(sample)
+        or _impossible_part(sample)
+    )
+
+
+def _impossible_steps(sample: ThroughputSample) -> str | None:
+    """Return the reason why the number or the time of a window's steps is impossible, or None."""
     if sample.steps > _LARGEST_COUNT:
         return f"steps {sample.steps} is more than {_LARGEST_COUNT}; split the window"
     for name, seconds in zip(_STEPS, _steps(sample), strict=True):
         if not _SHORTEST_STEP <= seconds <= _LONGEST_STEP:
             return f"{name} {seconds:g} is not a possible step time; leave this window out"
-    others = sample.data_wait_seconds, sample.examples_per_second or 0.0
-    return (
-        _beyond(("data_wait_seconds", "examples_per_second"), others, _LARGEST)
-        or _impossible_gradients(sample)
-        or _impossible_part(sample)
-    )
+    if sample.steps * sample.step_seconds_mean > _LONGEST_STEP:
+        return (
+            f"steps {sample.steps} of {sample.step_seconds_mean:g} s each take longer than any "
+            "window; leave this window out"
+        )
+    return None
 
 
 def _is_ordinary(sample: Sample) -> bool:
@@ -255,6 +266,7 @@ def _is_ordinary(sample: Sample) -> bool:
         and 1 <= sample.steps <= _LARGEST_COUNT
         and _SHORTEST_STEP <= sample.step_seconds <= _LONGEST_STEP
         and _SHORTEST_STEP <= sample.step_seconds_mean <= _LONGEST_STEP
+        and sample.steps * sample.step_seconds_mean <= _LONGEST_STEP
         and -_LARGEST <= sample.data_wait_seconds <= _LARGEST
         and -_LARGEST <= (sample.examples_per_second or 0.0) <= _LARGEST
         and 0 <= (sample.exchange_wait_seconds or 0.0) <= _LONGEST_STEP

@@ -195,6 +195,10 @@ def test_gradient_norms_that_cannot_be_are_rejected_by_name(
         ({"step_seconds_mean": -1.0}, "step_seconds_mean -1 is not a possible step time"),
         ({"accumulation": 0}, "accumulation 0 is too small"),
         ({"steps": 2**31}, "steps 2147483648 is more than 2147483647"),
+        (
+            {"steps": 10**9, "step_seconds_mean": 1e9},
+            "steps 1000000000 of 1e+09 s each take longer",
+        ),
         ({"replicas": -1}, "replicas -1 is too small"),
         ({"data_wait_seconds": 1e300}, "data_wait_seconds 1e+300 is too large"),
     ],

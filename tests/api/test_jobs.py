@@ -23,7 +23,7 @@ from brain.errors import (
 )
 from brain.types.job import Intent, JobState
 from brain.types.record import Role
-from tests.api.app import Api, digits
+from tests.api.app import Api, digits, run_for_a_minute
 
 
 def test_a_submitted_job_is_queued_and_found_by_its_name(api: Api) -> None:
@@ -319,3 +319,16 @@ def test_an_agent_learns_nothing_of_other_projects(api: Api) -> None:
         pytest.raises(UnknownJob, match=r"`brain jobs` lists the jobs$"),
     ):
         agent.send(calls.job("digits"))
+
+
+@pytest.mark.parametrize("steps", [10**14, 10**400])
+def test_a_job_that_declares_steps_for_millennia_is_listed_without_its_end(
+    api: Api, steps: int
+) -> None:
+    id = run_for_a_minute(api)
+    with api.stores.transaction() as tx:
+        job = tx.jobs.get(id)
+        tx.jobs.put(replace(job, document=replace(job.document, steps=steps)))
+    with api.client() as admin:
+        (shown,) = admin.send(calls.jobs()).items
+    assert (shown.step, shown.ends_at) == (600, None)

@@ -251,4 +251,7 @@ def _ends_at(
 ) -> datetime | None:
     if step is None or not document.steps or step_seconds is None:
         return None
-    return now + timedelta(seconds=max(0, document.steps - step) * step_seconds)
+    try:
+        return now + timedelta(seconds=max(0, document.steps - step) * step_seconds)
+    except OverflowError:  # some owners declare more steps than they will ever make
+        return None
