@@ -6,14 +6,19 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import httpx2
 import pytest
 
-from brain import calls, errors
-from brain.api.routes.logs import Reader, with_heartbeat
+from brain import calls, errors, lifecycle
+from brain.api import auth
+from brain.api.deps import JobRequest, TokenMonitor
+from brain.api.routes.logs import Reader, job_logs, with_heartbeat
 from brain.client import BrainClient
+from brain.types.record import Role
 from launcher.workers.processes.output import OutputStream, Route, finish
+from tests import builders
 from tests.api.app import Api, digits
 from tests.serving import eventually
 
@@ -66,6 +71,26 @@ def test_following_ends_with_the_job_and_its_last_words(api: Api, job: str) -> N
         client.send(calls.cancel(job))
         text = client.send(calls.logs(job, follow=True)).decode()
     assert text.endswith("[worker1]: two\nlast words\n")
+
+
+def test_following_ends_with_its_job_although_a_later_one_has_its_name(api: Api, job: str) -> None:
+    token, _ = auth.mint("ada", Role.VIEWER, now=api.now)
+    with api.stores.transaction() as tx:
+        tx.access.add_token(token)
+    about = JobRequest(api.context, auth.principal_of(token), "digits", "default")
+    monitor = TokenMonitor(api.context, token, revocations=api.context.bell.revocations)
+
+    async def followed() -> bytes:
+        answer = await job_logs(about, monitor, follow=True)
+        parts = cast(AsyncGenerator[bytes], answer.body_iterator)
+        told = await anext(parts)
+        with api.stores.transaction() as tx:
+            lifecycle.cancel(tx, tx.jobs.get(job), by="ada", now=api.now)
+            tx.jobs.add(builders.job("later", name="digits", created_at=api.now))
+        async with asyncio.timeout(60):
+            return told + b"".join([part async for part in parts])
+
+    assert asyncio.run(followed()).endswith(b"[worker1]: two\n")
 
 
 def test_no_proxy_holds_lines_back(api: Api, job: str) -> None:

@@ -189,7 +189,7 @@ async def _lines(
 ) -> AsyncGenerator[bytes]:
     while not await token.ended():
         # Checked before reading, so that everything printed before the end is still sent.
-        finished = not follow or (await run_in_threadpool(_job, about)).finished
+        finished = not follow or await run_in_threadpool(_has_ended, about, job)
         while not about.here.bell.closed and (new := await run_in_threadpool(reader.read)):
             yield new
             if await token.ended():
@@ -203,6 +203,12 @@ async def _lines(
 def _job(about: JobRequest) -> Job:
     with about.here.stores.transaction(read_only=True) as tx:
         return about.job(tx)
+
+
+def _has_ended(about: JobRequest, job: Job) -> bool:
+    """Return True if the job has ended; its name may belong to a later job by now."""
+    with about.here.stores.transaction(read_only=True) as tx:
+        return tx.jobs.get(job.id).finished
 
 
 def _chosen(
