@@ -2,8 +2,9 @@
 
 import pytest
 
+from brain import lifecycle
 from brain.types.job import JobState
-from brain.types.world import Replica, ReplicaExit
+from brain.types.world import Replica, ReplicaExit, ReplicaState, WorldEvent
 from tests import builders
 from tests.test_lifecycle import exited, laptop, running
 
@@ -57,3 +58,18 @@ def test_a_job_still_waits_while_some_of_its_replicas_are_missing():
     here.observe(alive(0), waiting="1 of 2 replicas waits for room")
 
     assert here.observe(alive(0)).reason == "1 of 2 replicas waits for room"
+
+
+@pytest.mark.parametrize("exit", [ReplicaExit.LEFT, ReplicaExit.LOST, ReplicaExit.FAILED])
+def test_a_resumed_job_waits_on_when_the_ends_of_its_replicas_are_told(exit: ReplicaExit):
+    here = running()
+    here.observe(builders.replica(0))
+    with here.transaction() as (tx, job):
+        lifecycle.suspend(tx, job, by="ada", now=here.now)
+    here.report(WorldEvent.STOPPED)
+    with here.transaction() as (tx, job):
+        resumed = lifecycle.resume(tx, job, by="ada", now=here.now)
+
+    assert here.observe(exited(0, exit)) == resumed
+    with here.transaction() as (tx, job):
+        assert [one.state for one in tx.worlds.replicas(job.id)] == [ReplicaState.EXITED]

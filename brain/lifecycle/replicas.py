@@ -107,6 +107,8 @@ def _all_gone(
         return end(
             tx, job, JobState.SUCCEEDED, "all workers ended with exit code 0", now, exit_code=0
         )
+    if job.state is JobState.QUEUED:  # resumed before the ends of its replicas were reported
+        return job
     if last.exit is ReplicaExit.FAILED:
         why = last.detail or "its last replica failed"
         return end(tx, job, JobState.FAILED, why, now, exit_code=last.exit_code)
