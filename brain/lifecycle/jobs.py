@@ -25,6 +25,7 @@ from brain.types.job import (
 )
 from brain.types.pool import Freeze
 from brain.types.resources import PoolName, Resources
+from brain.types.world import ReplicaState
 from brain.typeset import count, standing
 
 #: Kind of the record that Brain chose a job's first size.
@@ -192,11 +193,15 @@ def preempt(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
 
 
 def requeue(tx: Transaction, job: Job, now: datetime) -> bool:
-    """Queue a job again if it was stopped for another job; return False if it was not."""
+    """Queue a job again if it was stopped for another job; return False if it was not, or if some
+    of its replicas have not exited: the job would begin again in their room.
+    """
     if job.state is not JobState.SUSPENDED or job.intent is not Intent.SUSPEND:
         return False
     noted = tx.fits.get(job.id, PREEMPTED)
     if noted is None or not noted.parameters:
+        return False
+    if any(one.state is not ReplicaState.EXITED for one in tx.worlds.present(job.id)):
         return False
     _note_preemption(tx, job, "", now)
     resume(tx, job, by=BRAIN, now=now)

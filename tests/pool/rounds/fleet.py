@@ -180,6 +180,11 @@ class Fleet:
         ended = [_exited(replica, self.now) for replica in running.replicas.values()]
         self._observe(running, ended)
 
+    def stop_world(self, name: str) -> None:
+        """Let a job's coordinator report that its world stopped; its replicas have not exited."""
+        running = self.jobs[name]
+        self._report(running, WorldEvent.STOPPED, epoch=self._epoch(running))
+
     def job(self, id: JobId) -> Job:
         with self.stores.transaction(read_only=True) as tx:
             return tx.jobs.get(id)

@@ -56,6 +56,23 @@ def test_a_job_whose_owner_allows_it_is_suspended_for_a_higher_priority_and_queu
     assert (low.state, low.intent) == (JobState.QUEUED, Intent.RUN)
 
 
+def test_a_job_does_not_take_its_room_back_before_its_replicas_have_exited():
+    fleet = crowded(preemptible=True)
+    low = fleet.jobs["low"]
+    fleet.submit("high", scaling_by(0.95), priority=1, replicas=Bounds(min=2, max=2))
+    while fleet.job(low.id).intent is Intent.RUN:
+        fleet.train(2).turn()
+    fleet.stop_world("low")
+    for _ in range(4):
+        fleet.pass_time(2)
+        fleet.turn()
+    assert fleet.job(low.id).state is JobState.SUSPENDED
+
+    fleet.live(20)
+
+    assert (fleet.size("low"), fleet.size("high")) == (0, 2)
+
+
 def test_who_was_suspended_for_another_goes_on_when_that_one_ends():
     fleet = crowded(preemptible=True)
     fleet.submit("high", scaling_by(0.95), priority=1, replicas=Bounds(min=2, max=2))
