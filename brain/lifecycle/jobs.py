@@ -186,7 +186,12 @@ def suspend(tx: Transaction, job: Job, *, by: str, now: datetime) -> Job:
 def preempt(tx: Transaction, job: Job, why: str, now: datetime) -> Job:
     """Request that a job stop at its next safe point, so that a waiting job can start; once the job
     has stopped, ``requeue`` queues it again.
+
+    Raises:
+        Conflict: a person suspended or cancelled the job meanwhile, so it must not start again.
     """
+    if job.intent is not Intent.RUN:
+        raise Conflict(f"job {job.document.name} is {_standing(job)} and makes room by itself")
     job = suspend(tx, job, by=BRAIN, now=now)
     _note_preemption(tx, job, why, now)
     return move_job(tx, job, job.state, f"it makes room: {why}", now)
@@ -363,16 +368,12 @@ def _unfit(tx: Transaction, job: Job, size: int, fits: int, now: datetime) -> st
 def _intend(tx: Transaction, job: Job, intent: Intent, by: str, now: datetime) -> Job:
     if job.intent is intent:
         return job
-    action = {Intent.RUN: "job.resume", Intent.SUSPEND: "job.suspend", Intent.CANCEL: "job.cancel"}
-    acted(
-        tx,
-        by,
-        action[intent],
-        f"job/{job.id}",
-        now=now,
-        before=job.intent,
-        after=intent,
-    )
+    verb = "resume" if intent is Intent.RUN else str(intent)
+    acted(tx, by, f"job.{verb}", f"job/{job.id}", now=now, before=job.intent, after=intent)
+    if job.state not in _STILL:
+        # Other processes wait for events; the state changes only once the replicas have stopped.
+        message = f"{by} asked to {verb} the job"
+        happened(tx, f"job.asked-to-{verb}", message, job=job.id, now=now)
     return tx.jobs.put(replace(job, intent=intent, updated_at=now))
 
 
