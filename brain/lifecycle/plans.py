@@ -13,6 +13,7 @@ from brain.errors import Conflict
 from brain.lifecycle.batches import ask_with
 from brain.lifecycle.capacity import Room, has_left, provided, room, sized
 from brain.lifecycle.desired import (
+    EMPTY,
     begun_anew,
     freeze_reason,
     frozen,
@@ -106,8 +107,7 @@ def proceed(
     """
     if not may_act(job, settings) or unapproved(tx, plan):
         return plan
-    plan = approved(tx, plan, AUTO, now)
-    return begin(tx, plan, settings=settings, now=now, room=room)
+    return begin(tx, approved(tx, plan, AUTO, now), settings=settings, now=now, room=room)
 
 
 def unapproved(tx: Transaction, plan: ScalePlan) -> ScalePlan | None:
@@ -359,10 +359,10 @@ def instead(
     room: Room = room,
 ) -> ScalePlan:
     """Store ``plan`` as approved in place of the active plan, and begin ``plan`` if possible; raise
-    Conflict if the active plan is being applied and ``plan`` cannot begin now.
+    Conflict if the active plan changes a world and ``plan`` cannot begin now.
     """
     if active is not None:
-        applying = active.state is PlanState.APPLYING
+        applying = active.state is PlanState.APPLYING and job.state not in EMPTY
         blocked = obstacle(tx, job, plan, now, room=room) if applying else None
         if blocked:
             raise Conflict(f"plan {active.generation} is being applied and stays active: {blocked}")

@@ -48,8 +48,9 @@ def request(
     begin the plan if possible.
 
     A request needs no other approval. The new plan supersedes an active plan. A plan that is being
-    applied is superseded only if the new plan can begin immediately. A size outside the job's
-    bounds is refused, or clamped to the bounds if ``beyond`` is set.
+    applied is superseded only if the new plan can begin immediately, or if no replica of the job
+    may run. A size outside the job's bounds is refused, or clamped to the bounds if ``beyond`` is
+    set.
 
     Raises:
         BadInput: the request is for no replicas, or for a size beyond the bounds.

@@ -1,13 +1,17 @@
 """Requests to suspend, resume and cancel a job, and plans that its state or bounds concern."""
 
+from typing import Any
+
 import pytest
 
 from brain import lifecycle
 from brain.errors import Conflict
+from brain.types.allocation import Bounds
 from brain.types.job import Job, JobState
+from brain.types.plan import PlanState
 from brain.types.world import ReplicaExit, WorldEvent
 from tests import builders
-from tests.test_lifecycle import exited, laptop, running
+from tests.test_lifecycle import exited, laptop, request, running
 from tests.virtual import Laptop
 
 
@@ -23,6 +27,14 @@ def stopped(here: Laptop, *, replicas: int) -> Laptop:
     act(here, "suspend")
     assert here.report(WorldEvent.STOPPED).state is JobState.SUSPENDED
     here.observe(*(exited(id, ReplicaExit.LEFT) for id in range(replicas)))
+    return here
+
+
+def crowded(here: Laptop, replicas: int) -> Laptop:
+    """Let another job take so many of the four cores."""
+    bounds = Bounds(min=replicas, max=replicas)
+    here.submit(builders.document("second", replicas=bounds, priority=5), id="j2")
+    here.turn()
     return here
 
 
@@ -52,3 +64,36 @@ def test_a_job_that_a_person_suspends_is_not_stopped_for_another_one_as_well():
     stopped(here, replicas=1).turn()
 
     assert here.job.state is JobState.SUSPENDED
+
+
+def test_a_job_that_was_suspended_during_a_resize_starts_with_a_size_that_fits():
+    here = running()
+    request(here, 2)
+    here.coordinate()
+    request(here, 4)
+    assert here.plans[0].state is PlanState.APPLYING
+    crowded(stopped(here, replicas=2), 2)
+    act(here, "resume")
+    here.turn()
+    assert here.job.reason == "pool local has room for 2 of 4 replicas now"
+
+    request(here, 2)
+    here.turn()
+
+    assert here.plans[1].state is PlanState.SUPERSEDED
+    assert (here.job.state, here.wish().replicas) == (JobState.STARTING, 2)
+    here.coordinate().turn()
+    assert (here.job.state, here.plans[0].state) == (JobState.RUNNING, PlanState.APPLIED)
+
+
+def test_a_job_that_was_suspended_during_a_resize_may_be_edited():
+    here = running()
+    request(here, 2)
+    stopped(here, replicas=1)
+
+    with here.transaction() as (tx, job):
+        given: dict[str, Any] = {"settings": here.settings, "now": here.now, "why": "", "by": "ada"}
+        plan = lifecycle.edit(tx, job, cpu_millis=2000, memory_bytes=None, replicas=None, **given)
+
+    assert (plan.state, here.plans[1].state) == (PlanState.VERIFIED, PlanState.SUPERSEDED)
+    assert here.job.resources.cpu_millis == 2000
