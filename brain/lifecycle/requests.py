@@ -158,13 +158,15 @@ def approve(
     Raises:
         VersionMismatch: the plan changed since ``version``.
         Conflict: the plan cannot be approved; ``refusal`` has the reason.
-        BadInput: the job's resource limits were lowered since, and the plan exceeds them.
+        BadInput: the job's bounds or resource limits were lowered since, and the plan exceeds them.
     """
     _expect_version(plan, version)
     job = tx.jobs.get(plan.job)
     why_not = refusal(job, plan, settings, now) or alone(tx, plan) or overused(tx, plan, now)
     if why_not:
         raise Conflict(why_not)
+    if plan.target.replicas != plan.current.replicas:
+        expect_allowed(job, plan.target.replicas)
     expect_within_limits(job, plan.target)
     return begin(tx, approved(tx, plan, by, now), settings=settings, now=now)
 
@@ -210,6 +212,7 @@ def rollback(
     Raises:
         VersionMismatch: the plan changed since ``version``.
         Conflict: the plan is not in force or changed nothing, or the job ended.
+        BadInput: the job's bounds no longer allow the earlier size.
     """
     _expect_version(plan, version)
     job = tx.jobs.get(plan.job)
@@ -225,6 +228,8 @@ def rollback(
             f"plan {plan.generation} is not in force (plan {generation} is); ask for a size with "
             "`brain resize`"
         )
+    if plan.target.replicas != plan.current.replicas:
+        expect_allowed(job, plan.current.replicas)
     reason = f"{by} rolled {plan_change(plan)} back" + (f": {why}" if why else "")
     active = tx.plans.active(job.id)
     if active and active.generation == plan.generation:

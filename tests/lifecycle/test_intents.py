@@ -1,11 +1,12 @@
 """Requests to suspend, resume and cancel a job, and plans that its state or bounds concern."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from brain import lifecycle
-from brain.errors import Conflict
+from brain.errors import BadInput, Conflict
 from brain.types.allocation import Bounds
 from brain.types.job import Job, JobState
 from brain.types.plan import PlanState
@@ -97,3 +98,36 @@ def test_a_job_that_was_suspended_during_a_resize_may_be_edited():
 
     assert (plan.state, here.plans[1].state) == (PlanState.VERIFIED, PlanState.SUPERSEDED)
     assert here.job.resources.cpu_millis == 2000
+
+
+def bounded(here: Laptop, most: int) -> None:
+    """Lower the bounds of a job, as an owner does in the object of a cluster."""
+    with here.transaction() as (tx, job):
+        document = replace(job.document, replicas=Bounds(min=1, max=most))
+        tx.jobs.put(replace(job, document=document))
+
+
+def test_a_proposal_beyond_bounds_that_were_lowered_since_is_not_approved():
+    here = running()
+    with here.transaction() as (tx, job):
+        proposal = builders.plan(1, job=job.id, replicas=4)
+        tx.plans.add(proposal)
+    bounded(here, 2)
+
+    given: dict[str, Any] = {"version": None, "settings": here.settings, "now": here.now}
+    with here.transaction() as (tx, _), pytest.raises(BadInput, match="not within the bounds 1:2"):
+        lifecycle.approve(tx, proposal, by="ada", **given)
+
+
+def test_a_size_beyond_bounds_that_were_lowered_since_does_not_come_back():
+    here = running()
+    request(here, 4)
+    here.coordinate()
+    request(here, 2)
+    here.coordinate()
+    bounded(here, 2)
+
+    given: dict[str, Any] = {"version": None, "why": "", "settings": here.settings}
+    standing = here.plans[0]
+    with here.transaction() as (tx, _), pytest.raises(BadInput, match="not within the bounds"):
+        lifecycle.rollback(tx, standing, by="ada", now=here.now, **given)
