@@ -11,7 +11,7 @@ from brain.errors import BadInput, Conflict, IllegalTransition, VersionMismatch
 from brain.lifecycle.advising import count_rollbacks
 from brain.lifecycle.amounts import overused
 from brain.lifecycle.capacity import Room, fitting, room, room_beside_others
-from brain.lifecycle.desired import effective_mode, standing, wished
+from brain.lifecycle.desired import EMPTY, effective_mode, standing, wished
 from brain.lifecycle.observed import look
 from brain.lifecycle.plans import (
     approved,
@@ -81,9 +81,7 @@ def request(
             reason="; ".join(
                 part for part in (said + (f": {why}" if why else ""), clamped) if part
             ),
-            next_step=(
-                "The change begins once the job runs, nothing freezes it and the pool has room."
-            ),
+            next_step=_next_step(job, size),
         ),
         settings=settings,
         now=now,
@@ -92,6 +90,14 @@ def request(
         proposed_by=by,
     )
     return instead(tx, job, active, plan, by=by, settings=settings, now=now, room=room)
+
+
+def _next_step(job: Job, size: int) -> str:
+    said = "The change begins once the job runs, nothing freezes it and the pool has room."
+    if job.state not in EMPTY:
+        return said
+    edit = f"brain edit {job.document.name} --replicas {size}"
+    return f"{said} To start the job with this size, run `{edit}`."
 
 
 def clamp(

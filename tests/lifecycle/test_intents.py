@@ -100,6 +100,19 @@ def test_a_job_that_was_suspended_during_a_resize_may_be_edited():
     assert here.job.resources.cpu_millis == 2000
 
 
+def test_a_queued_job_that_is_resized_names_the_command_by_which_it_starts_with_the_size():
+    here = crowded(laptop(replicas=Bounds(min=1, max=4, start=3)), 2)
+    assert here.job.reason == "pool local has room for 2 of 3 replicas now"
+
+    assert "run `brain edit digits --replicas 2`" in request(here, 2).explanation.next_step
+    given: dict[str, Any] = {"settings": here.settings, "now": here.now, "why": "", "by": "ada"}
+    with here.transaction() as (tx, job):
+        lifecycle.edit(tx, job, cpu_millis=None, memory_bytes=None, replicas=2, **given)
+    here.turn()
+
+    assert (here.job.state, here.wish().replicas) == (JobState.STARTING, 2)
+
+
 def bounded(here: Laptop, most: int) -> None:
     """Lower the bounds of a job, as an owner does in the object of a cluster."""
     with here.transaction() as (tx, job):
