@@ -119,6 +119,21 @@ def test_pods_that_are_left_as_orphans_go_on_until_they_end(stage: Stage, place:
         assert not place.run()
 
 
+def test_a_job_whose_object_no_watch_has_told_of_yet_goes_on(place: Place):
+    place.operator.manager.stop()
+    made = place.apply(plain())
+    # A submission tells Brain of the object at once; this operator's watch is cut.
+    place.operator.jobs.mirror.take(made)
+
+    place.operator.jobs.withdrawals.sweep()
+    place.operator.jobs.reconcile(Key(place.namespace, "digits"))
+    kept = place.job(made).job.intent
+    place.cluster.delete(JOB, place.namespace, "digits")
+    place.operator.jobs.withdrawals.sweep()
+
+    assert (kept, place.job(made).job.intent) == (Intent.RUN, Intent.CANCEL)
+
+
 def test_a_job_that_ended_is_begun_by_no_operator_that_comes_later(stage: Stage, place: Place):
     place.operator.manager.stop()
     made = place.apply(jobs.job("torchrun", "t.py", resources={"cpu": "100"}, replicas=1))

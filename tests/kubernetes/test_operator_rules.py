@@ -12,7 +12,7 @@ from typing import Any, ClassVar, cast
 import msgspec
 import pytest
 
-from brain.errors import BadInput, Unavailable
+from brain.errors import BadInput, NotFound, Unavailable
 from brain.types.job import Intent, JobId, JobState
 from brain.types.world import Cause, Member, ReplicaExit, World, WorldEvent, WorldReport
 from scaler.kubernetes.brain import OperatorsBrain
@@ -31,7 +31,7 @@ from scaler.kubernetes.plans.requests import Requests
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.pods.orders import Installation
-from scaler.kubernetes.runtime import Key, served
+from scaler.kubernetes.runtime import Key, Kind, served
 from scaler.kubernetes.runtime.cluster import Forbidden
 from scaler.kubernetes.runtime.store import Store, StoreChange
 from scaler.kubernetes.status.progress import PlanRetention, collected
@@ -181,9 +181,16 @@ class WithoutSecrets:
         raise Unavailable("get secrets: no answer")
 
 
+class WithoutObjects:
+    """An API server that has no object."""
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Any:
+        raise NotFound(f"{kind} {namespace}/{name}")
+
+
 def keeping(brain: OperatorsBrain, **more: Any) -> ElasticJobs:
     return ElasticJobs(
-        cast(Any, None),
+        cast(Any, WithoutObjects()),
         jobs=Store({"uid": lambda obj: (obj["metadata"]["uid"],)}),
         pods=Store(),
         nodes=Store(),
@@ -223,8 +230,8 @@ def test_a_job_of_a_namespace_that_is_not_served_is_nobodys_orphan():
         def views(self) -> Any:
             going = {"state": JobState.RUNNING, "intent": Intent.RUN}
             return {
-                JobId("a"): SimpleNamespace(project="team", **going),
-                JobId("b"): SimpleNamespace(project="theirs", **going),
+                JobId("a"): SimpleNamespace(project="team", name="digits", **going),
+                JobId("b"): SimpleNamespace(project="theirs", name="digits", **going),
             }
 
         def cancel(self, job: JobId) -> Any:

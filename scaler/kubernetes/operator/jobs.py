@@ -114,6 +114,7 @@ class ElasticJobs:
             brain, backend, self.find, self.autoscalers, rules=rules, say=say, clock=clock
         )
         self.withdrawals = Withdrawals(
+            cluster,
             brain,
             jobs,
             pods,

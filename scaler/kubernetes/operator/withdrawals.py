@@ -3,11 +3,13 @@
 import logging
 from collections.abc import Callable, Sequence
 
-from brain.errors import BrainError, Conflict
+from brain.errors import BrainError, Conflict, NotFound
 from brain.types.job import FINISHED, Intent, JobId
+from brain.views import JobView
 from scaler.kubernetes.brain import OperatorsBrain
+from scaler.kubernetes.plans.requests import JOB
 from scaler.kubernetes.pods import gang
-from scaler.kubernetes.runtime.cluster import Key, Object
+from scaler.kubernetes.runtime.cluster import Cluster, Key, Object
 from scaler.kubernetes.runtime.store import Store, StoreChange
 
 log = logging.getLogger(__name__)
@@ -23,6 +25,7 @@ class Withdrawals:
 
     def __init__(
         self,
+        cluster: Cluster,
         brain: OperatorsBrain,
         jobs: Store,
         pods: Store,
@@ -35,7 +38,7 @@ class Withdrawals:
 
         ``release`` is called with each deleted object whose pods continue.
         """
-        self._brain, self._jobs, self._pods = brain, jobs, pods
+        self._cluster, self._brain, self._jobs, self._pods = cluster, brain, jobs, pods
         self._forget, self._release = forget, release
         self._namespaces = frozenset(namespaces)
         #: Jobs whose objects were deleted and whose pods continue.
@@ -60,20 +63,19 @@ class Withdrawals:
             self._held.pop(key, None)
         for id, view in self._brain.views().items():
             here = (view.project, view.name) == (key.namespace, key.name)
-            going = view.state not in FINISHED and view.intent is not Intent.CANCEL
-            gone = self._find(id) is None or self._jobs.get(key) is not None
-            if here and going and gone and not self._left_alone(id):
+            if here and _goes_on(view) and not self._left_alone(id) and self._gone(id, view):
                 self._cancel(id)
 
     def sweep(self) -> None:
         """Cancel jobs in Brain whose objects were deleted while no operator watched."""
         for id, view in self._brain.views().items():
-            going = view.state not in FINISHED and view.intent is not Intent.CANCEL
             # Nobody here can tell whether an object of an unserved namespace is gone.
             served = not self._namespaces or view.project in self._namespaces
-            if going and served and self._find(id) is None and not self._left_alone(id):
+            missed = _goes_on(view) and served and self._find(id) is None
+            if missed and not self._left_alone(id):
                 try:
-                    self._cancel(id)
+                    if self._gone(id, view):
+                        self._cancel(id)
                 except BrainError as why:
                     # The next sweep tries this job again; the other jobs come first.
                     log.warning(
@@ -84,6 +86,21 @@ class Withdrawals:
 
     def _find(self, job: JobId) -> Object | None:
         return next(iter(self._jobs.by("uid", job)), None)
+
+    def _gone(self, id: JobId, view: JobView) -> bool:
+        """True if a job's object was deleted, or is being deleted with its pods.
+
+        A watch may be behind the API server for a minute, so the API server is asked about an
+        object that the store lacks: a job that is cancelled never runs again.
+        """
+        obj = self._find(id)
+        if obj is None:
+            try:
+                obj = self._cluster.get(JOB, view.project, view.name)
+            except NotFound:
+                return True
+        metadata = obj["metadata"]
+        return metadata["uid"] != id or ("deletionTimestamp" in metadata and not orphans(obj))
 
     def _left_alone(self, id: JobId) -> bool:
         """True if the object was deleted with ``--cascade=orphan``, so that its pods continue."""
@@ -101,6 +118,11 @@ class Withdrawals:
             log.debug("job %s has already ended", id)
         self._forget(id)
         self._orphaned.discard(id)
+
+
+def _goes_on(view: JobView) -> bool:
+    """True if a job has not ended, and nobody has cancelled it."""
+    return view.state not in FINISHED and view.intent is not Intent.CANCEL
 
 
 def _owned(pod: Object, uid: str) -> bool:
