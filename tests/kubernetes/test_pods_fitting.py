@@ -274,3 +274,13 @@ def test_host_ports_do_not_clash():
     assert ports.choose({int(port) for port in taken}) == 20001
     with pytest.raises(BadInput, match="widen --host-ports"):
         ports.choose({20000}, 20000, 20000)
+
+
+@pytest.mark.parametrize("said", [{"value": "$(PORT)"}, {"value": ""}, {"valueFrom": {}}, {}])
+def test_a_variable_that_is_no_port_stops_no_store_from_taking_its_pod(said: dict[str, Any]):
+    container = {"env": [{"name": ports.MASTER, **said}], "ports": [{"hostPort": 20000}]}
+    store = Store({"host port": ports.of})
+
+    store.put({"metadata": {"name": "odd"}, "spec": {"containers": [container]}})
+
+    assert store.values("host port") == ["20000"]

@@ -1,5 +1,7 @@
 """Ports of pods that share their host's network."""
 
+import re
+
 from brain.errors import BadInput
 from scaler.kubernetes.runtime.cluster.kind import Object
 
@@ -7,6 +9,7 @@ from scaler.kubernetes.runtime.cluster.kind import Object
 FIRST, LAST = 20000, 29999
 #: Variable that gives pods of a shared host the port of rank 0.
 MASTER = "BRAIN_MASTER_PORT"
+_PORT = r"[0-9]{1,5}"
 
 
 def of(pod: Object) -> list[str]:
@@ -23,11 +26,15 @@ def of(pod: Object) -> list[str]:
 def master(pod: Object) -> int | None:
     """Return the port of the job's rank 0, from the pod's variables; it is the same for all pods of
     a job.
+
+    None if the pod has no such variable, or if a template or another program gave it a value that
+    is no port.
     """
     for container in (pod.get("spec") or {}).get("containers") or ():
         for variable in container.get("env") or ():
-            if variable.get("name") == MASTER:
-                return int(variable["value"])
+            said = str(variable.get("value") or "")
+            if variable.get("name") == MASTER and re.fullmatch(_PORT, said):
+                return int(said)
     return None
 
 
