@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from brain.types.job import JobId
+from brain.types.world import ReplicaExit
 from launcher.pod.program import RUN
 from scaler.kubernetes.kinds import ElasticJob
-from scaler.kubernetes.kinds.documents import job_document
+from scaler.kubernetes.kinds.documents import job_document, main_container
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods import gang, identity
 from scaler.kubernetes.pods.manifest import AgentInjection, manifest
@@ -25,6 +26,7 @@ from scaler.kubernetes.pods.orders import (
     past,
     spares_of,
 )
+from scaler.kubernetes.pods.sight import look
 from scaler.kubernetes.runtime import Object
 from tests.kubernetes import jobs
 from tests.kubernetes.clusters import only_emulated
@@ -200,6 +202,25 @@ def test_only_failures_of_its_own_count_against_a_rank():
 def test_a_rank_that_failed_too_often_is_given_up():
     assert exhausted([ended(0, 1)], 0) is not None
     assert exhausted([ended(0, 1)], 1) is None
+
+
+def test_a_replica_ends_as_its_main_container_whatever_admission_puts_first():
+    made = jobs.job("brain-run", "t.py")
+    jobs.main_of(made)["name"] = "train"
+    found = pod(made)
+    word = '{"exit": "left", "exit_code": 0, "at": "2026-11-21T12:00:00Z"}'
+    states = [{"name": "mesh"}, {"name": "train", "message": word}]
+    found["spec"]["containers"].insert(0, {"name": "mesh"})
+    found["status"] = {
+        "phase": "Succeeded",
+        "containerStatuses": [
+            {"name": each.pop("name"), "state": {"terminated": {"exitCode": 0, **each}}}
+            for each in states
+        ],
+    }
+
+    assert look(found, 0).exit is ReplicaExit.LEFT
+    assert main_container(found)["name"] == "train"
 
 
 def test_31_replicas_of_unit_4_run_as_28_and_3_stay_warm():

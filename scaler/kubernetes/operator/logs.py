@@ -9,6 +9,7 @@ from queue import Empty, Full, Queue
 
 from brain.errors import BrainError, UnknownReplica
 from brain.views import LogsRequest
+from scaler.kubernetes.kinds.documents.templates import main_container
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.runtime.cluster import Cluster, Object
 from scaler.kubernetes.runtime.cluster.transport import Stream
@@ -132,8 +133,7 @@ class _Reader(threading.Thread):
 
     def _read(self) -> None:
         metadata, request = self._pod["metadata"], self._request
-        # The main container is the first one of our pods.
-        container = self._pod["spec"]["containers"][0]["name"]
+        container = main_container(self._pod)["name"]
         stream = self._cluster.log(
             metadata["namespace"],
             metadata["name"],

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from brain.errors import BadInput
+from scaler.kubernetes.kinds.documents.templates import main_container
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.runtime.cluster.kind import Object
 
@@ -82,12 +83,12 @@ def failure(pod: Object) -> PodFailure:
 
 
 def terminated(pod: Object) -> Mapping[str, Any] | None:
-    """Return how the first container ended, else how another container ended; None if none is known
+    """Return how the main container ended, else how another container ended; None if none is known
     to have ended.
     """
     status: Mapping[str, Any] = pod.get("status") or {}
     listed = status.get("containerStatuses") or ()
-    main = next((c["name"] for c in (pod.get("spec") or {}).get("containers") or ()), None)
+    main = main_container(pod).get("name")
     for each in sorted(listed, key=lambda each: each.get("name") != main):
         found: Mapping[str, Any] | None = (each.get("state") or {}).get("terminated")
         if found is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from brain.types.grace import leave_seconds
 from brain.types.resources import Resources
-from scaler.kubernetes.kinds.documents import main_container
+from scaler.kubernetes.kinds.documents.templates import MAIN, main_container
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.amounts import resized, written
@@ -127,7 +127,7 @@ def manifest(order: PodOrder) -> dict[str, Any]:
     crowd, command = order.crowd, command_of(order.template)
     spec: dict[str, Any] = deepcopy(dict(order.template.get("spec") or {}))
     main = next(each for each in spec["containers"] if _same(each, main_container(order.template)))
-    # The main container stays first: its exit is the replica's.
+    # kubectl shows the first container unless another is named.
     spec["containers"] = [main, *(each for each in spec["containers"] if each is not main)]
     main["env"] = merged(_asked(order), main.get("env") or ())
     main["env"] = merged(variables(command.entry, crowd), main["env"])
@@ -148,7 +148,7 @@ def manifest(order: PodOrder) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": _metadata(order, restart),
+        "metadata": _metadata(order, restart, str(main.get("name", ""))),
         "spec": spec,
     }
 
@@ -165,7 +165,7 @@ def _asked(order: PodOrder) -> list[dict[str, Any]]:
     ]
 
 
-def _metadata(order: PodOrder, restart: str) -> dict[str, Any]:
+def _metadata(order: PodOrder, restart: str, main: str) -> dict[str, Any]:
     crowd = order.crowd
     own: Mapping[str, Any] = order.template.get("metadata") or {}
     ours = identity.labels(
@@ -183,6 +183,7 @@ def _metadata(order: PodOrder, restart: str) -> dict[str, Any]:
         identity.WRITTEN: order.written_at.isoformat(),
         identity.PLACE: json.dumps(order.place) if order.place else "",
         RESTART: restart,
+        MAIN: main,
     }
     if order.reserves is not None:
         annotations[identity.RESERVES] = written(order.reserves)

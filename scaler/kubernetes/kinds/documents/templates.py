@@ -9,7 +9,11 @@ from brain.types.accelerators import product_in
 from brain.types.grace import leave_seconds
 from brain.types.resources import Resources
 from scaler.kubernetes.kinds.documents.commands import Launch, launch_of
+from scaler.kubernetes.kinds.fields import GROUP
 from scaler.kubernetes.kinds.quantities import quantity, resources
+
+#: Annotation of pods: the name of the container that trains.
+MAIN = f"{GROUP}/main-container"
 
 
 def spec_of(template: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -19,9 +23,15 @@ def spec_of(template: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def main_container(template: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the container that trains: the one named ``main``, else the first."""
+    """Return the container that trains: the one that a pod's annotation names, else the one named
+    ``main``, else the first.
+
+    A pod has the annotation because admission may put other containers first.
+    """
     containers: Sequence[Mapping[str, Any]] = spec_of(template).get("containers") or ({},)
-    return next((each for each in containers if each.get("name") == "main"), containers[0])
+    annotations = ((template or {}).get("metadata") or {}).get("annotations") or {}
+    named = {each.get("name"): each for each in reversed(containers)}
+    return named.get(annotations.get(MAIN, "main")) or containers[0]
 
 
 def command_of(template: Mapping[str, Any] | None) -> tuple[str, ...]:
