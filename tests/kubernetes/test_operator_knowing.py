@@ -1,6 +1,7 @@
 """What the operator keeps in memory: sums over pods, pods on their way, jobs that ended."""
 
 import threading
+from datetime import timedelta
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any, cast
@@ -211,6 +212,26 @@ class Slow:
 
     def merge(self, *_: object) -> None:
         raise NotFound("no Secret")
+
+
+def test_a_pod_of_which_no_watch_has_told_for_a_minute_is_there():
+    cluster, made = Slow(), jobs.job("brain-run", "t.py", replicas=1)
+    made["metadata"] |= {"uid": "job", "namespace": "team"}
+    backend = KubernetesBackend(
+        cast(Any, cluster),
+        pods=Store(),
+        nodes=Store(),
+        find=lambda job: made,
+        house=Installation,
+        pool="pool",
+    )
+    backend.start(wish(1, job=JobId("job")), 0, {}, NOW)
+    cluster.go.set()
+    backend.close_down()
+
+    for seconds in (0, 60, 120):
+        (seen,) = backend.observe(JobId("job"), NOW + timedelta(seconds=seconds)).replicas
+        assert seen.alive, seen
 
 
 def test_jobs_of_one_name_in_two_namespaces_have_their_pods_at_once():

@@ -270,6 +270,8 @@ class KubernetesBackend(Replicas):
         self._secrets.set_aside(wish.job, replica, wish.wish.replicas, environment)
         try:
             pod = self._cluster.create(POD, pod)
+            # A watch may be silent for longer than a requested pod may stay unseen.
+            self._pods.learn(pod)
         except AlreadyExists:
             log.info("%s exists already", pod["metadata"]["name"])
         with self._lock:

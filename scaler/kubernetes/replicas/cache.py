@@ -72,7 +72,7 @@ class JobCache:
         If they disagree about a replica, the most certain source is used.
         """
         found = dict(self.gone)
-        for id in list(self.sent):
+        for id in [id for id in self.sent if id not in pods]:
             found[id] = self._unseen(id, now)
         for id, pod in pods.items():
             one, closed = look(pod, id), self.gone.get(id)
