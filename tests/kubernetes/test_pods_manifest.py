@@ -15,8 +15,10 @@ from brain.types.world import ReplicaExit
 from launcher.pod.program import RUN
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents import job_document, main_container
+from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods.asking import asking
 from scaler.kubernetes.pods.manifest import AgentInjection, manifest
 from scaler.kubernetes.pods.orders import (
     Installation,
@@ -221,6 +223,16 @@ def test_a_replica_ends_as_its_main_container_whatever_admission_puts_first():
 
     assert look(found, 0).exit is ReplicaExit.LEFT
     assert main_container(found)["name"] == "train"
+
+
+def test_pods_have_the_labels_of_their_job_but_for_its_queue():
+    made = jobs.job("brain-run", "t.py")
+    made["metadata"]["labels"] = {QUEUE: "research", "team": "a"}
+    found, asks = pod(made), asking(read(made), "worker", 0, [], None)
+
+    for each in (found, asks):
+        labels = each["metadata"]["labels"]
+        assert (QUEUE in labels, labels["team"]) == (False, "a")
 
 
 def test_31_replicas_of_unit_4_run_as_28_and_3_stay_warm():

@@ -13,6 +13,7 @@ from typing import Any
 
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents.templates import main_container, pod_requests
+from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import specimen
 from scaler.kubernetes.runtime.cluster.kind import Object
@@ -21,9 +22,9 @@ from scaler.kubernetes.runtime.cluster.kind import Object
 ASKS = f"{identity.DOMAIN}/asks-for"
 _HOST = "kubernetes.io/hostname"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-#: Labels by which other code takes pods for replicas.
+#: Labels by which other code takes pods for replicas, and the label by which Kueue queues pods.
 _REPLICA = frozenset(
-    {identity.UID, identity.TYPE, identity.INDEX, identity.RANK, identity.RELAUNCHES}
+    {identity.UID, identity.TYPE, identity.INDEX, identity.RANK, identity.RELAUNCHES, QUEUE}
 )
 #: Fields of a template that decide about a pod's node, its image, and its admission.
 _PLACING = (

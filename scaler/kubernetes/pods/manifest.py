@@ -11,6 +11,7 @@ from typing import Any
 from brain.types.grace import leave_seconds
 from brain.types.resources import Resources
 from scaler.kubernetes.kinds.documents.templates import MAIN, main_container
+from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.kinds.quantities import quantity
 from scaler.kubernetes.pods import gang, identity, ports
 from scaler.kubernetes.pods.amounts import resized, written
@@ -47,7 +48,7 @@ class PodOrder:
     """All inputs for the pod of one replica."""
 
     namespace: str
-    #: The pods get the labels and annotations of their job.
+    #: The pods get the labels and annotations of their job, except the label of its queue.
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     crowd: Crowd
@@ -192,10 +193,12 @@ def _metadata(order: PodOrder, restart: str, main: str) -> dict[str, Any]:
     if order.volcano:
         annotations[gang.GROUP] = identity.service_name(crowd.job, identity.WORKER)
     theirs = {k: v for k, v in order.annotations.items() if not k.startswith("kubectl.")}
+    # Kueue may queue each pod that names a queue; the job's Workloads have the quota of its pods.
+    labels = {k: v for k, v in order.labels.items() if k != QUEUE}
     return {
         "name": identity.pod_name(crowd.job, crowd.type, crowd.id),
         "namespace": order.namespace,
-        "labels": dict(order.labels) | dict(own.get("labels") or {}) | ours,
+        "labels": labels | dict(own.get("labels") or {}) | ours,
         "annotations": theirs | dict(own.get("annotations") or {}) | annotations,
         "ownerReferences": [identity.owner(crowd.job, crowd.uid)],
     }
