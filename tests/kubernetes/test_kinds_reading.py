@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,16 @@ BAD: dict[str, tuple[Edit, str, str]] = {
         "spec.replicaSpecs.worker.template.spec.containers.0.resources.limits.memory",
         "write `2`, `500m` or `3Gi`",
     ),
+    "an amount that no API server keeps": (
+        lambda o: main_of(o)["resources"]["requests"].update(memory="1e40"),
+        "spec.replicaSpecs.worker.template.spec.containers.0.resources.requests.memory",
+        "'1e40' is more than 9223372036854775807; give less",
+    ),
+    "a grace in quotes": (
+        lambda o: worker(o)["template"]["spec"].update(terminationGracePeriodSeconds="60"),
+        "spec.replicaSpecs.worker.template.spec.terminationGracePeriodSeconds",
+        "'60' is not a whole number; write it without quotes",
+    ),
     "a limit below the request": (
         lambda o: main_of(o)["resources"].update(
             requests={"memory": "3Gi"}, limits={"memory": "2Gi"}
@@ -216,6 +227,10 @@ def test_a_plan_of_which_nothing_can_come_is_refused(spec: Object, field: str) -
 def test_what_the_api_server_takes_for_no_quantity_is_none_here(text: object) -> None:
     with pytest.raises(BadInput):
         quantity(text, "cpu")
+
+
+def test_a_tiny_amount_is_the_smallest_that_the_api_server_keeps() -> None:
+    assert (quantity("1e-999999999", "cpu"), quantity("0", "cpu")) == (Decimal("1e-9"), 0)
 
 
 #: Eight threads that read a kind, and a message, for the first time.

@@ -102,6 +102,12 @@ def _check_pod_shape(spec: Mapping[str, Any], path: str) -> None:
             f"{path}.hostNetwork {spec['hostNetwork']!r} is neither true nor false",
             field=f"{path}.hostNetwork",
         )
+    grace, field = spec.get("terminationGracePeriodSeconds"), "terminationGracePeriodSeconds"
+    if grace is not None and (isinstance(grace, bool) or not isinstance(grace, int)):
+        raise BadInput(
+            f"{path}.{field} {grace!r} is not a whole number; write it without quotes",
+            field=f"{path}.{field}",
+        )
     affinity, path = spec.get("affinity") or {}, f"{path}.affinity"
     _check_mapping(affinity, path)
     for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity"):

@@ -16,6 +16,10 @@ _POWERS: Mapping[str, int] = {
 }  # fmt: skip
 
 
+#: The largest amount and the smallest step that the API server keeps.
+_MOST, _LEAST = Decimal(2**63 - 1), Decimal("1e-9")
+
+
 @lru_cache(maxsize=4096)
 def _number(text: str) -> Decimal:
     """Return the number of a well-formed text.
@@ -36,7 +40,7 @@ def quantity(value: object, field: str) -> Decimal:
     """Return the number that ``3Gi`` stands for.
 
     Raises:
-        BadInput: the text is no quantity, or is negative.
+        BadInput: the text is no quantity, is negative, or is more than the API server keeps.
     """
     try:
         number = _number("" if isinstance(value, bool) else str(value))
@@ -46,7 +50,9 @@ def quantity(value: object, field: str) -> Decimal:
         ) from bad
     if number < 0:
         raise BadInput(f"{field} {value!r} is negative; give 0 or more", field=field)
-    return number
+    if number > _MOST:
+        raise BadInput(f"{field} {value!r} is more than {_MOST}; give less", field=field)
+    return max(number, _LEAST) if number else number
 
 
 def resources(amounts: Mapping[str, object], field: str) -> Resources:
