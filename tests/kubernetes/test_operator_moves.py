@@ -24,7 +24,7 @@ from scaler.kubernetes.plans.migration import Migrations, left_by, marked, surpl
 from scaler.kubernetes.pods import identity, places
 from scaler.kubernetes.pods.orders import Installation
 from scaler.kubernetes.pods.sight import look
-from scaler.kubernetes.runtime.cluster import POD, Kind
+from scaler.kubernetes.runtime.cluster import POD, Kind, Unreachable
 from scaler.kubernetes.runtime.store import Store
 from scaler.kubernetes.status.progress import only_moves
 from tests import builders
@@ -315,12 +315,13 @@ def a_pod(id: int, phase: str = "Running", moved_by: str = "") -> Json:
 class Hands:
     """A cluster that evicts what no budget keeps."""
 
-    def __init__(self, *kept: str) -> None:
+    def __init__(self, *kept: str, error: Exception | None = None) -> None:
         self.kept, self.evicted = kept, list[str]()
+        self._error = error or Overloaded("a budget says no", retry_after_seconds=1.0)
 
     def evict(self, namespace: str, name: str, *, uid: str | None) -> None:
         if name in self.kept:
-            raise Overloaded("a budget says no", retry_after_seconds=1.0)
+            raise self._error
         self.evicted.append(name)
 
 
@@ -386,6 +387,15 @@ def test_a_budget_is_respected_and_named():
     said = carried_out(hands, a_pod(0, moved_by="p"), a_pod(1), wished=1)
 
     assert said == "a disruption budget keeps digits-edljob-worker-0 in place for now"
+
+
+def test_a_pod_of_two_budgets_is_named_with_the_servers_words():
+    error = Unreachable("This pod has more than one PodDisruptionBudget (500)")
+    hands = Hands("digits-edljob-worker-0", error=error)
+
+    said = carried_out(hands, a_pod(0, moved_by="p"), a_pod(1), wished=1)
+
+    assert said == f"the API server does not evict digits-edljob-worker-0 now: {error}"
 
 
 def brains(state: PlanState = PlanState.APPLYING, **nodes: int) -> ScalePlan:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import replace
 
-from brain.errors import BadInput, NotFound, Overloaded
+from brain.errors import BadInput, BrainError, NotFound, Overloaded, Unavailable
 from brain.types.plan import PlanState
 from brain.types.plan import ScalePlan as BrainsPlan
 from scaler.kubernetes.kinds import ElasticJob, ScalePlan
@@ -100,7 +100,10 @@ class Migrations:
         """
         ready = sum(one.alive and one.phase is ReplicaPhase.RUNNING for one in seen)
         due = [pod for pod in moving if ready >= wished or at_once(pod)]
-        kept = [pod["metadata"]["name"] for pod in due if not self._evict(pod)]
+        kept = {pod["metadata"]["name"]: why for pod in due if (why := self._evict(pod))}
+        if failed := {name: why for name, why in kept.items() if isinstance(why, Unavailable)}:
+            words = next(iter(failed.values()))
+            return f"the API server does not evict {', '.join(failed)} now: {words}"
         if kept:
             return f"a disruption budget keeps {', '.join(kept)} in place for now"
         if len(due) < len(moving):
@@ -108,16 +111,20 @@ class Migrations:
             return f"{waiting} pods move once {wished - ready} replacements run elsewhere"
         return ""
 
-    def _evict(self, pod: Object) -> bool:
+    def _evict(self, pod: Object) -> BrainError | None:
+        """Evict a pod; return the reason if the API server does not evict it now.
+
+        The server fails if several disruption budgets select the pod, until one of them is gone.
+        """
         metadata = pod["metadata"]
         try:
             self._cluster.evict(metadata["namespace"], metadata["name"], uid=metadata.get("uid"))
         except NotFound:
             log.debug("%s is gone already", metadata["name"])
-        except Overloaded as why:
+        except (Overloaded, Unavailable) as why:
             log.info("%s: %s", metadata["name"], why)
-            return False
-        return True
+            return why
+        return None
 
     def _mark(self, pod: Object, plan: str | None) -> None:
         metadata = pod["metadata"]
