@@ -103,6 +103,24 @@ def test_groups_keep_the_sizes_and_the_amounts_that_a_brain_gave_them() -> None:
     assert shown == [("worker", 2), ("large", 2)]
 
 
+def test_a_job_that_ended_is_forgotten_with_its_object() -> None:
+    objects = {ID: job_object()}
+    rule = OwnRule("kubernetes", objects.get, lambda: NOW)
+    document = wire.document_plain(job_document(read_elastic_job(objects[ID])))
+    document |= {"optimizeMode": "manual"}
+    rule.send(calls.mirror(ID, JobCopy(document=document, pool=PoolName("kubernetes"), owner="t")))
+    rule.send(calls.cancel(ID))
+    rule.send(calls.jobs())
+    known = rule.send(calls.job(ID)).job.state
+
+    del objects[ID]
+    rule.send(calls.jobs())
+
+    assert known is JobState.CANCELLED
+    with pytest.raises(UnknownJob):
+        rule.send(calls.job(ID))
+
+
 def test_a_job_that_ended_is_not_begun_again() -> None:
     ended = {"phase": "Failed", "message": "exit code 1", "completionTime": NOW.isoformat()}
     assert of_status(**ended).state is JobState.FAILED

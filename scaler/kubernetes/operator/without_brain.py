@@ -166,6 +166,10 @@ class OwnRule:
         return DesiredPool(pool=self._pool, version=version, jobs=jobs)
 
     def _list(self, call: Call[Any]) -> Page[JobView]:
+        for id in [id for id, job in self._jobs.items() if job.state in FINISHED]:
+            if self._find(id) is None:
+                # Nobody can ask about it any more.
+                del self._jobs[id]
         running = [job for job in self._jobs.values() if job.state not in FINISHED]
         return Page(items=tuple(_view(job, self._pool) for job in running))
 
