@@ -344,6 +344,11 @@ def test_each_worker_that_a_plan_may_add_has_a_name():
     assert not {service["metadata"]["name"] for service in services(job)} & {*named}
 
 
+def test_rank_0_is_none_of_an_earlier_job_of_the_name():
+    for service in services(a_job(1, replicas=2)):
+        assert service["spec"]["selector"][identity.UID] == JOB
+
+
 def test_finished_plans_go_by_count_and_age_and_the_standing_one_never():
     plans = [plan("a", 1, 500), plan("b", 2, 400), plan("c", 3, 10), plan("d", 4, 5)]
 
