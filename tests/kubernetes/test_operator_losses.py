@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from brain.types.job import JobId, JobState
+from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.operator.jobs import JOB
 from scaler.kubernetes.runtime.cluster import POD, NotFound
 from tests.kubernetes import jobs
@@ -211,6 +212,21 @@ def test_a_finished_job_is_deleted_once_its_time_is_over(place: Place):
         return False
 
     until("the object is gone", gone)
+
+
+def test_what_brain_was_sent_of_a_job_is_forgotten_at_its_end(place: Place):
+    made = accepted(place, replicas=1)
+    mirror, running = place.operator.jobs.mirror, place.operator.brain.view(made["metadata"]["uid"])
+    finish(place, made)
+    place.says(made, "Complete", "True", "Succeeded")
+
+    obj = place.cluster.get(JOB, place.namespace, "digits")
+    job = read_elastic_job(obj)
+    _, view = mirror.tell(obj, job, mirror.document(job), running)
+
+    # The operator compared with nothing, and asked Brain.
+    assert view is not None
+    assert view.state is JobState.SUCCEEDED
 
 
 def test_pods_of_shared_hosts_never_declare_the_same_port(place: Place):

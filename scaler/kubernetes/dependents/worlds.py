@@ -20,6 +20,10 @@ class Worlds:
         self._brain, self._clock = brain, clock
         self._told: dict[JobId, tuple[tuple[int, ...], bool]] = {}
 
+    def forget(self, job: JobId) -> None:
+        """Forget a job that has ended."""
+        self._told.pop(job, None)
+
     def tell(
         self,
         id: JobId,

@@ -1,7 +1,7 @@
 """Finishes ElasticJobs whose jobs have ended."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from brain.errors import NotFound
@@ -37,10 +37,11 @@ class JobEnds:
         gangs: Gangs,
         upkeep: Upkeep,
         requests: Requests,
+        forget: Callable[[JobId], object],
     ) -> None:
         self._cluster, self._status, self._roles, self._queues = cluster, statuses, roles, queues
         self._new_nodes, self._gangs = new_nodes, gangs
-        self._upkeep, self._requests = upkeep, requests
+        self._upkeep, self._requests, self._forget = upkeep, requests, forget
 
     def finish(
         self, obj: Object, job: ElasticJob, view: JobView, pods: Sequence[Object], now: datetime
@@ -54,6 +55,7 @@ class JobEnds:
         self._gangs.forget(job.metadata.uid)
         self._upkeep.forget(job.metadata.uid)
         self._requests.forget(JobId(job.metadata.uid))
+        self._forget(JobId(job.metadata.uid))
         self._status.write(obj, status(obj, job, view, pods, Findings(), now))
         metadata, ttl = obj["metadata"], job.spec.ttl_seconds_after_finished
         if ttl is None or metadata.get("deletionTimestamp"):

@@ -109,6 +109,7 @@ class ElasticJobs:
             gangs=self._gangs,
             upkeep=self._upkeep,
             requests=self._requests,
+            forget=self._forget,
         )
         self.mirror = JobMirror(
             brain, backend, self.find, self.autoscalers, rules=rules, say=say, clock=clock
@@ -119,7 +120,7 @@ class ElasticJobs:
             jobs,
             pods,
             namespaces,
-            forget=self.mirror.forget,
+            forget=self._forget,
             release=self._upkeep.release,
         )
 
@@ -375,6 +376,11 @@ class ElasticJobs:
         )
 
     # -- how -------------------------------------------------------------------------------------
+
+    def _forget(self, job: JobId) -> None:
+        """Forget what was sent to Brain about a job."""
+        self.mirror.forget(job)
+        self._worlds.forget(job)
 
     def _master_of(self, job: ElasticJob) -> str | None:
         """Return the pod of DLRover's own master for this job; None if no such pod is alive."""
