@@ -63,6 +63,13 @@ def admitted(obj: dict[str, Any]) -> OwnRule:
     return rule
 
 
+def mirror(rule: OwnRule, obj: dict[str, Any]) -> None:
+    """Tell the rule of an object."""
+    document = wire.document_plain(job_document(read_elastic_job(obj)))
+    document |= {"optimizeMode": "manual"}
+    rule.send(calls.mirror(ID, JobCopy(document=document, pool=PoolName("kubernetes"), owner="t")))
+
+
 def of_status(**status: Any) -> OwnJob:
     read = read_elastic_job(job_object() | {"status": status})
     return begun(read, job_document(read), "team", NOW)
@@ -106,9 +113,7 @@ def test_groups_keep_the_sizes_and_the_amounts_that_a_brain_gave_them() -> None:
 def test_a_job_that_ended_is_forgotten_with_its_object() -> None:
     objects = {ID: job_object()}
     rule = OwnRule("kubernetes", objects.get, lambda: NOW)
-    document = wire.document_plain(job_document(read_elastic_job(objects[ID])))
-    document |= {"optimizeMode": "manual"}
-    rule.send(calls.mirror(ID, JobCopy(document=document, pool=PoolName("kubernetes"), owner="t")))
+    mirror(rule, objects[ID])
     rule.send(calls.cancel(ID))
     rule.send(calls.jobs())
     known = rule.send(calls.job(ID)).job.state
@@ -119,6 +124,19 @@ def test_a_job_that_ended_is_forgotten_with_its_object() -> None:
     assert known is JobState.CANCELLED
     with pytest.raises(UnknownJob):
         rule.send(calls.job(ID))
+
+
+def test_a_job_ends_although_an_edit_made_its_object_invalid() -> None:
+    objects = {ID: job_object()}
+    rule = OwnRule("kubernetes", objects.get, lambda: NOW)
+    mirror(rule, objects[ID])
+    objects[ID] = job_object()
+    jobs.main_of(objects[ID])["resources"] = {"requests": {"memory": "3Gib"}}
+
+    ended = tuple(replica(id, ReplicaExit.SUCCEEDED) for id in (0, 1))
+    rule.send(calls.report_replicas(ReplicaReport(job=ID, replicas=ended, at=NOW)))
+
+    assert rule.send(calls.job(ID)).job.state is JobState.SUCCEEDED
 
 
 def test_a_job_that_ended_is_not_begun_again() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from brain import wire
 from brain.client import Call
-from brain.errors import Conflict, Unavailable, UnknownJob
+from brain.errors import BadInput, Conflict, Unavailable, UnknownJob
 from brain.types.job import (
     FINISHED,
     Intent,
@@ -213,9 +213,18 @@ class OwnRule:
     def _report(self, id: str, call: Call[Any]) -> None:
         assert call.body is not None
         report = wire.decode(call.body, ReplicaReport)
-        job, obj = self._job(id), self._find(JobId(id))
-        together = obj is None or elastic(read_elastic_job(obj), self._house())
-        self._put(reported(job, report, self._clock(), together=together))
+        self._put(
+            reported(self._job(id), report, self._clock(), together=self._together(JobId(id)))
+        )
+
+    def _together(self, id: JobId) -> bool:
+        """True if the replicas of a job form one world, which ends as a whole."""
+        obj = self._find(id)
+        try:
+            return obj is None or elastic(read_elastic_job(obj), self._house())
+        except BadInput:
+            # An edit made the object invalid: the job ends with its last replica.
+            return False
 
     def _token(self, id: str, call: Call[Any]) -> NewToken:
         # Agents authenticate each other by this token, with or without Brain.
