@@ -12,6 +12,7 @@ in how they send a call:
 
 from __future__ import annotations
 
+import re
 import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 import httpx2
 
@@ -29,6 +31,8 @@ T = TypeVar("T")
 
 #: Byte that the service sends while a log that is followed has no new line.
 _HEARTBEAT = "\0"
+#: Characters that a header can hold, and that tokens consist of.
+_TOKEN = re.compile(r"[!-~]*")
 #: Beginning of the routes whose path has the name of a job.
 _ABOUT_JOBS = (
     "/api/v1/jobs/",
@@ -52,6 +56,8 @@ class RawAnswer:
     etag: str | None
     #: Seconds of ``Retry-After``.
     retry_after_seconds: float | None = None
+    #: Address to which a redirect points; empty for any other answer.
+    location: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,22 +85,40 @@ class Call(Generic[T]):
         raise errors.BadInput(f"a name in {self.path} is empty; give the name")
 
     def read(self, answer: RawAnswer) -> T:
-        """Decode an answer into the type that the operation returns; if the answer reports an
-        error, raise that error.
+        """Decode an answer into the type that the operation returns.
+
+        Raises:
+            BrainError: the error that the answer reports.
+            Unavailable: the answer is a redirect, or cannot be decoded.
         """
-        if answer.status >= 400:
+        if answer.status >= 300 and answer.status != HTTPStatus.NOT_MODIFIED:
             raise problem(answer)
         if self.reads is type(None):
             return None  # type: ignore[return-value]
         if self.reads is bytes:
             return answer.body  # type: ignore[return-value]
-        if answer.status == 304:
+        if answer.status == HTTPStatus.NOT_MODIFIED:
             return None  # type: ignore[return-value]
-        return wire.decode(answer.body, self.reads)  # type: ignore[no-any-return]
+        try:
+            return wire.decode(answer.body, self.reads)  # type: ignore[no-any-return]
+        except errors.BadInput as strange:
+            # Not BadInput: a proxy's page says nothing about the request that was sent.
+            raise errors.Unavailable(
+                f"the answer to {self.path} is not from Brain, or from another version of Brain "
+                f"({strange}); check the URL, and any proxy in front of Brain"
+            ) from strange
 
 
 def problem(answer: RawAnswer) -> errors.BrainError:
-    """Return the error that a problem+json answer describes."""
+    """Return the error that a problem+json answer describes; for a redirect, an error that names
+    its target.
+    """
+    if answer.status < 400:
+        return errors.Unavailable(
+            f"the answer is a redirect to {answer.location or 'an unnamed address'} (HTTP status "
+            f"{answer.status}), and Brain never redirects; check the URL, and any proxy in front "
+            "of Brain"
+        )
     try:
         said = wire.decode(answer.body, Problem)
     except errors.BadInput:
@@ -174,7 +198,7 @@ class BrainClient:
         arguments = _arguments(call, self._project) | {"timeout": httpx2.Timeout(10.0, read=None)}
         try:
             with self._http.stream(**arguments) as response:
-                if response.status_code >= 400:
+                if response.status_code >= 300:
                     response.read()
                     raise problem(_answer(response))
                 yield (without for line in response.iter_lines() for without in _printed(line))
@@ -220,7 +244,7 @@ class AsyncBrainClient:
         arguments = _arguments(call) | {"timeout": httpx2.Timeout(10.0, read=None)}
         try:
             async with self._http.stream(**arguments) as response:
-                if response.status_code >= 400:
+                if response.status_code >= 300:
                     await response.aread()
                     raise problem(_answer(response))
                 yield (
@@ -251,14 +275,33 @@ def _here(url: str) -> bool:
     Requests to this machine use no proxy, and do not check the name in the certificate, which was
     made for another name.
 
+    Raises:
+        Unavailable: the text is not a URL.
+
     >>> _here("http://127.0.0.1:7077"), _here("http://brain.example:7077")
     (True, False)
     """
-    host = httpx2.URL(url).host
+    try:
+        host = httpx2.URL(url).host
+    except httpx2.InvalidURL as bad:
+        raise errors.Unavailable(
+            f"{url!r} is not the URL of a Brain ({bad}); write http://HOST:PORT"
+        ) from bad
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _authorization(token: str) -> dict[str, str]:
+    """Return the header with a token.
+
+    Raises:
+        NotSignedIn: no header can hold the token. The message does not repeat it, because messages
+            are logged.
+    """
+    if not _TOKEN.fullmatch(token):
+        raise errors.NotSignedIn(
+            "the token has a space, a line break or a character that no token has; copy the token "
+            "again"
+        )
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
@@ -270,7 +313,7 @@ def _arguments(call: Call[Any], project: str = "") -> dict[str, Any]:
         headers.setdefault("Content-Type", "application/json")
     return {
         "method": call.method,
-        "url": call.path,
+        "url": quote(call.path, safe="/:"),
         "params": where | dict(call.query),
         "content": call.body,
         "headers": headers,
@@ -297,6 +340,7 @@ def _answer(response: httpx2.Response) -> RawAnswer:
         body=response.content,
         etag=response.headers.get("ETag"),
         retry_after_seconds=float(after) if after.isdecimal() else None,
+        location=response.headers.get("Location", ""),
     )
 
 

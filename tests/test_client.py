@@ -133,3 +133,55 @@ def test_names_are_looked_for_in_the_project_that_is_named() -> None:
     # Routes that look no name up have no such parameter, and refuse it.
     assert "filter=state" in asked[1]
     assert "project" not in "".join(asked[1:])
+
+
+def redirecting(request: httpx2.Request) -> httpx2.Response:
+    """A proxy that sends everybody to its page for signing in."""
+    return httpx2.Response(302, headers={"Location": "https://sso.example/login"}, html="<html>")
+
+
+def test_a_redirect_is_no_answer_of_brain_and_its_target_is_named() -> None:
+    with answering(redirecting) as client:
+        with pytest.raises(errors.Unavailable, match=r"redirect to https://sso\.example/login"):
+            client.send(calls.health())
+        # Nothing is read from this answer, and still the token was not revoked.
+        with pytest.raises(errors.Unavailable, match="redirect"):
+            client.send(calls.revoke_token("7"))
+        with (
+            pytest.raises(errors.Unavailable, match="redirect"),
+            client.lines(calls.logs("digits")) as lines,
+        ):
+            next(lines)
+
+
+def test_a_page_in_the_place_of_an_answer_is_unavailable_and_says_nothing_of_the_request() -> None:
+    with (
+        answering(lambda request: httpx2.Response(200, html="<html>back soon")) as client,
+        pytest.raises(errors.Unavailable, match="is not from Brain, or from another version"),
+    ):
+        client.send(calls.submit({}))
+
+
+@pytest.mark.parametrize("url", ["http://brain:port", "http://[::1"])
+def test_a_text_that_is_no_url_is_refused_with_the_form_of_one(url: str) -> None:
+    with pytest.raises(errors.Unavailable, match=r"is not the URL of a Brain .* http://HOST:PORT"):
+        BrainClient(url)
+
+
+@pytest.mark.parametrize("end", ["\r", "\n", " ", "é"])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_repeated(end: str) -> None:
+    with pytest.raises(errors.NotSignedIn, match="copy the token again") as refused:
+        BrainClient(URL, f"brn_secret{end}")
+    assert "brn_secret" not in str(refused.value)
+
+
+def test_a_name_of_any_characters_stays_one_part_of_the_path() -> None:
+    asked: list[bytes] = []
+
+    def note(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.raw_path)
+        return httpx2.Response(503)
+
+    with answering(note) as client, pytest.raises(errors.Unavailable):
+        client.send(calls.job("a?b#c\n%41"))
+    assert asked == [b"/api/v1/jobs/a%3Fb%23c%0A%2541"]
