@@ -11,6 +11,7 @@ incomplete line after a power cut is skipped and counted. If the spool exceeds i
 oldest segments are removed, and their samples are counted as lost.
 """
 
+import errno
 import os
 import re
 from collections import Counter
@@ -25,6 +26,8 @@ LIMIT_SECONDS = 86_400.0
 #: Bytes from which an open segment is removed once it is fully delivered.
 TIDY_BYTES = 64 << 10
 
+#: Errors of a full disk; a line that was written in part has no number.
+_FULL = (errno.ENOSPC, errno.EDQUOT, None)
 #: Names of segments.
 _SEGMENT = re.compile(r"[0-9]{12}\.ndjson")
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -112,9 +115,11 @@ class Spool:
         while True:
             try:
                 self._put(job, line + b"\n", now)
-            except OSError:
-                # A full disk: what is delivered gives way, then the oldest.
-                if not self._remove_delivered() and not self._drop_oldest():
+            except OSError as why:
+                # On a full disk, what is delivered gives way, then the oldest; any other failure
+                # would cost earlier samples for nothing.
+                full = why.errno in _FULL
+                if not full or not (self._remove_delivered() or self._drop_oldest()):
                     return False
             else:
                 self._bound()

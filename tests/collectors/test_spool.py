@@ -146,6 +146,22 @@ def test_a_full_disk_costs_the_oldest(tmp_path: Path) -> None:
     assert 30 <= kept.losses()["a"] < 60
 
 
+def test_a_failure_that_no_room_mends_costs_no_earlier_sample(tmp_path: Path) -> None:
+    broken = False
+
+    def write(descriptor: int, data: bytes) -> int:
+        if broken:
+            raise OSError(errno.EIO, "input/output error")
+        return os.write(descriptor, data)
+
+    kept = Spool(tmp_path, segment_bytes=100, write=write)
+    fill(kept, "a", *numbered(20))
+    broken = True
+    fill(kept, "a", b"new")
+    assert kept.losses() == {"a": 1}
+    assert drained(kept, "a") == numbered(20)
+
+
 def test_a_disk_without_any_room_counts_what_it_loses(tmp_path: Path) -> None:
     def write(descriptor: int, line: bytes) -> int:
         raise OSError(errno.ENOSPC, "no space left on device")
