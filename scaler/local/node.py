@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from brain.types.accelerators import NVIDIA
 from brain.types.resources import Resources
@@ -110,12 +111,31 @@ def _gpus(visible: str | None) -> tuple[tuple[str, ...], str]:
     except nvml.NVMLError:
         return (), "cpu"
     try:
-        count = nvml.nvmlDeviceGetCount()
-        product = nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(0)) if count else "cpu"
+        return answering(nvml, visible)
     finally:
-        nvml.nvmlShutdown()
-    names = lent(count, visible)
-    return names, product if names else "cpu"
+        with suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
+
+
+def answering(nvml: Any, visible: str | None) -> tuple[tuple[str, ...], str]:
+    """Return names and product of the GPUs that answer; ``nvml`` is the initialised module
+    ``pynvml``.
+
+    A GPU that fell off the bus, or a driver that was lost, keeps neither the other GPUs nor the
+    processors from jobs.
+    """
+    count, products = 0, dict[str, str]()
+    with suppress(nvml.NVMLError):
+        count = nvml.nvmlDeviceGetCount()
+    for index in range(count):
+        with suppress(nvml.NVMLError):
+            device = nvml.nvmlDeviceGetHandleByIndex(index)
+            products[str(index)] = nvml.nvmlDeviceGetName(device)
+    if not products:
+        return (), "cpu"
+    lost = {str(index) for index in range(count)} - products.keys()
+    names = tuple(name for name in lent(count, visible) if name not in lost)
+    return names, next(iter(products.values())) if names else "cpu"
 
 
 def lent(count: int, visible: str | None) -> tuple[str, ...]:

@@ -2,10 +2,12 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from scaler.local.node import cpu_millis, measure, memory_bytes
+from scaler.local.node import answering, cpu_millis, measure, memory_bytes
 
 GIB = 2**30
 
@@ -103,3 +105,46 @@ def test_this_machine_offers_something():
     assert 0 < offered.capacity.cpu_millis <= 1000 * len(os.sched_getaffinity(0))
     assert offered.capacity.memory_bytes > 2**26
     assert (offered.accelerator == "cpu") == (offered.capacity.gpus == 0)
+
+
+class NvmlError(Exception):
+    """What pynvml raises."""
+
+
+def nvml(*, gpus: int, lost: tuple[int, ...] = (), gone: bool = False) -> Any:
+    """A driver; ``lost`` GPUs fell off the bus, and a driver that is ``gone`` answers nothing."""
+
+    def count() -> int:
+        if gone:
+            raise NvmlError("Driver Not Loaded")
+        return gpus
+
+    def handle(index: int) -> int:
+        if index in lost:
+            raise NvmlError("GPU is lost")
+        return index
+
+    return SimpleNamespace(
+        NVMLError=NvmlError,
+        nvmlDeviceGetCount=count,
+        nvmlDeviceGetHandleByIndex=handle,
+        nvmlDeviceGetName=lambda device: "NVIDIA H200",
+    )
+
+
+@pytest.mark.parametrize(
+    ("driver", "visible", "names"),
+    [
+        pytest.param(nvml(gpus=2), None, ("0", "1"), id="both-answer"),
+        pytest.param(nvml(gpus=3, lost=(0,)), None, ("1", "2"), id="the-first-is-lost"),
+        pytest.param(
+            nvml(gpus=3, lost=(2,)), "2,GPU-8f1e", ("GPU-8f1e",), id="a-named-one-is-lost"
+        ),
+        pytest.param(nvml(gpus=1, lost=(0,)), None, (), id="the-only-one-is-lost"),
+        pytest.param(nvml(gpus=1, gone=True), None, (), id="the-driver-is-lost"),
+    ],
+)
+def test_a_gpu_that_is_lost_takes_only_itself_from_jobs(
+    driver: Any, visible: str | None, names: tuple[str, ...]
+):
+    assert answering(driver, visible) == (names, "NVIDIA H200" if names else "cpu")
