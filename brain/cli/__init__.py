@@ -144,6 +144,14 @@ def main() -> None:
         click.echo(f"brain: {error}", err=True)
         sys.exit(exit_code(error))
     except UnicodeEncodeError as bad:
+        if bad.encoding not in ("utf-8", "utf8"):
+            lacks = f"{bad.object[bad.start]!r}, which the encoding {bad.encoding} lacks"
+            click.echo(
+                f"brain: cannot print {lacks.encode('ascii', 'backslashreplace').decode()}; "
+                "set LC_ALL=C.UTF-8",
+                err=True,
+            )
+            sys.exit(1)
         # A word of a command line may hold any bytes, but Brain accepts only UTF-8.
         click.echo(f"brain: {bad.object!r} is not UTF-8 text; write it in UTF-8", err=True)
         sys.exit(2)

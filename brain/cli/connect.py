@@ -3,6 +3,7 @@
 import getpass
 import json
 import os
+import tomllib
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -11,13 +12,25 @@ from typing import Any
 import click
 
 from brain.client import BrainClient
-from brain.errors import NotSignedIn, Unavailable
+from brain.errors import BadInput, NotSignedIn, Unavailable
 from brain.views import SignInCode
 
 
 def state_directory() -> Path:
     """Return ``$BRAIN_HOME``, by default ``~/.brain``."""
     return Path(os.environ.get("BRAIN_HOME", "~/.brain")).expanduser()
+
+
+def written_settings(file: Path) -> dict[str, Any]:
+    """Return the settings in a ``brain.toml``; none if the file does not exist.
+
+    Raises:
+        BadInput: the file cannot be read, or is not TOML.
+    """
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    except (OSError, ValueError) as bad:
+        raise BadInput(f"{file} cannot be used: {bad}; correct it or delete it") from bad
 
 
 def service_url() -> str:

@@ -149,7 +149,7 @@ def document_of(
 ) -> dict[str, Any]:
     """Build the document that a command line describes."""
     low, _, high = replicas.partition(":")
-    if not low.isdigit() or not (high or low).isdigit():
+    if not low.isdecimal() or not (high or low).isdecimal():
         raise BadInput(
             f"--replicas {replicas!r} is neither N nor MIN:MAX; write 2 or 1:4", field="replicas"
         )
@@ -193,7 +193,7 @@ def called(words: Sequence[str]) -> str:
 
 def _role(said: str) -> tuple[str, dict[str, int]]:
     name, _, number = said.partition("=")
-    if not number.isdigit():
+    if not number.isdecimal():
         raise BadInput(f"--role {said!r} is not NAME=N; write ps=2, for example", field="roles")
     return name, {"replicas": int(number)}
 
@@ -248,10 +248,13 @@ def check_script(document: dict[str, Any]) -> None:
         BadInput: the message names the file, and the directory that was searched.
     """
     script = _script(document)
-    if script is not None and not script.is_file():
+    # Path.is_file would raise if a directory on the way is closed to this user.
+    if script is not None and not os.path.isfile(script):
         named, directory = document["command"][1], document["directory"]
         raise BadInput(
-            f"command: {named} does not exist in {directory}; correct its path", field="command"
+            f"command: {named} does not exist in {directory}, or you may not read it; correct its "
+            "path",
+            field="command",
         )
 
 

@@ -12,7 +12,7 @@ from brain.cli import output
 from brain.cli.connect import dry_run_option, gpus_option, project, say_dry_run, with_client
 from brain.cli.documents import JobCommand, complete, document_of, expect_one, read_document
 from brain.client import BrainClient, error_of
-from brain.errors import BadInput, BrainError
+from brain.errors import BadInput, BrainError, Overloaded, Unavailable
 from brain.types.job import JobState
 from brain.types.plan import PlanState, PlanVerdict, ScalePlan
 from brain.typeset import percent, reallocation
@@ -40,6 +40,8 @@ COLUMNS = (
 
 #: Told before a hold that followed: what came of a promise is not to be hidden by it.
 MISSED = frozenset({PlanVerdict.FELL_SHORT, PlanVerdict.ROLLED_BACK})
+#: Longest silence of a service that `brain wait` bears, once the service has answered.
+_SILENT_SECONDS = 60.0
 #: Conditions that are told in the place of a reason why the job is well.
 _NOT_WELL = ("Hung", "Late", "Straggler", "StaleTelemetry", "Undecided")
 
@@ -254,12 +256,22 @@ def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> Non
     """Wait until a job, or its newest plan, is in a state.
 
     The exit code is 0 once the state is reached, 1 if it cannot be reached any more (or the job
-    finished without success), and 124 after the timeout.
+    finished without success), and 124 after the timeout. The wait ends if Brain answers nothing for
+    a minute.
     """
     kind, wanted = _goal(goal)
     deadline = None if timeout is None else time.monotonic() + timeout
+    answered_at: float | None = None
     while deadline is None or time.monotonic() < deadline:
-        found = client.send(calls.job(job)).job
+        try:
+            found = client.send(calls.job(job)).job
+        except (Overloaded, Unavailable):
+            # The job goes on while the service is restarted.
+            if answered_at is None or time.monotonic() > answered_at + _SILENT_SECONDS:
+                raise
+            time.sleep(0.5)
+            continue
+        answered_at = time.monotonic()
         plan = found.plan.state if found.plan else ""
         ended = found.finished_at is not None
         if {"finished": ended, "state": found.state in wanted}.get(kind, plan in wanted):
@@ -322,6 +334,11 @@ def logs(
     with client.lines(call) as lines:
         for line in lines:
             click.echo(line)
+    if follow and replica is rank is None and not previous:
+        found = client.send(calls.job(job)).job
+        if found.finished_at is None:
+            said = f"Brain ended the output, perhaps to restart, although {found.name} is"
+            raise Unavailable(f"{said} {found.state}; run the command again to read on")
 
 
 def pages(client: BrainClient, call: Callable[[str], Any]) -> Iterator[Any]:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tomllib
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -19,6 +18,7 @@ from brain.cli.connect import (
     somebody,
     state_directory,
     with_client,
+    written_settings,
 )
 from brain.cli.documents import read_document
 from brain.cli.jobs import pages
@@ -306,7 +306,7 @@ def config() -> None:
     """Show every setting that `brain up` would use here, with its value and its source."""
     home = state_directory()
     record = home / "brain.toml"
-    written = tomllib.loads(record.read_text()) if record.exists() else {}
+    written = written_settings(record)
     environment = settings_in_environment(os.environ)
     settings = settings_from(written, environment)
     click.echo(

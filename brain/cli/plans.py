@@ -228,7 +228,7 @@ def find(client: BrainClient, plan: str, state: PlanState) -> PlanView:
     named, at, version = plan.partition("@")
     job, slash, generation = named.partition("/")
     found = client.send(calls.plans_of(job)).items
-    if slash and not generation.isdigit():
+    if slash and not generation.isdecimal():
         raise BadInput(
             f"{plan!r} is neither JOB nor JOB/GENERATION; `brain plans` lists the plans",
             field="plan",

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from typing import Any
 import click
 
 from brain.cli import output
-from brain.cli.connect import state_directory
+from brain.cli.connect import state_directory, written_settings
 from brain.cli.simulate import chosen
 from brain.cli.strays import strays_to_stderr
 from brain.errors import BadInput, Unavailable
@@ -128,11 +127,7 @@ def installed() -> Settings:
     Raises:
         BadInput: ``brain.toml`` cannot be used.
     """
-    file = state_directory() / "brain.toml"
-    try:
-        written = tomllib.loads(file.read_text()) if file.exists() else {}
-    except (OSError, tomllib.TOMLDecodeError) as bad:
-        raise BadInput(f"{file}: {bad}") from bad
+    written = written_settings(state_directory() / "brain.toml")
     return settings_from(written, settings_in_environment(os.environ))
 
 

@@ -26,9 +26,9 @@ def settings_at(
     """
     file = home / "brain.toml"
     try:
-        written = tomllib.loads(file.read_text()) if file.exists() else {}
-    except (OSError, tomllib.TOMLDecodeError) as bad:
-        raise BadInput(f"{file}: {bad}") from bad
+        written = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    except (OSError, ValueError) as bad:
+        raise BadInput(f"{file} cannot be used: {bad}; correct it or delete it") from bad
     settings = settings_from(written, settings_in_environment(environment), flags)
     if settings.policy_mode not in list(PolicyMode):
         known = ", ".join(PolicyMode)

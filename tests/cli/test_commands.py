@@ -321,6 +321,34 @@ def test_config_refuses_an_unknown_setting_with_the_nearest_name(tmp_path: Path)
     assert "tick_seconds" in answer.stderr
 
 
+def test_a_character_that_the_terminal_lacks_is_named():
+    examples = Path(__file__).parents[2] / "examples"
+    words = [str(examples / "workload.csv"), "--cluster", str(examples / "cluster.yaml")]
+    answer = subprocess.run(
+        [sys.executable, "-m", "brain.cli", "simulate", *words, "--policy=fifo", "--report=-"],
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lacking = r"brain: cannot print '\u03c1', which the encoding latin-1 lacks; set LC_ALL=C.UTF-8"
+    assert (answer.returncode, answer.stderr.strip()) == (1, lacking)
+
+
+@pytest.mark.parametrize("content", [b"port = ", b"# caf\xe9\n", b"port = 1\nport = 2\n"])
+def test_a_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path, content: bytes):
+    (tmp_path / "brain.toml").write_bytes(content)
+    answer = brain("config", home=tmp_path)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith(f"brain: {tmp_path / 'brain.toml'} cannot be used: ")
+
+
+def test_a_script_that_cannot_be_looked_at_is_refused_like_a_missing_one(tmp_path: Path):
+    command = ["python", f"{'a' * 300}.py"]
+    with pytest.raises(errors.BadInput, match="correct its path"):
+        check_script({"command": command, "directory": str(tmp_path)})
+
+
 def test_a_rate_carries_its_interval():
     assert rate(Prediction(examples_per_second=2555, low=2445, high=2665)) == "2 555 ± 110"
 
