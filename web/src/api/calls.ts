@@ -28,7 +28,7 @@ export const series = (id: string, metric: string, since: Date, until: Date, wid
 export const logs = (id: string, replica: string, follow: boolean, signal: AbortSignal): Promise<Response> =>
   send(`/jobs/${name(id)}/logs`, { replica, follow: String(follow), heartbeat: String(follow) }, { signal });
 
-export const plans = (): Promise<Page<PlanView>> => get("/plans", { page_size: 200 });
+export const plans = (page = ""): Promise<Page<PlanView>> => get("/plans", { page_token: page, page_size: 200 });
 export const plansOf = (id: string): Promise<Page<PlanView>> => get(`/jobs/${name(id)}/plans`);
 export const resize = (id: string, replicas: number, why: string): Promise<PlanView> =>
   post(`/jobs/${name(id)}/plans`, { replicas, why });

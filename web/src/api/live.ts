@@ -85,9 +85,10 @@ function hand(block: string, listener: Listener): string {
   return id;
 }
 
-function sleep(milliseconds: number, stop: AbortSignal): Promise<void> {
+export function sleep(milliseconds: number, stop: AbortSignal): Promise<void> {
   return new Promise((done) => {
-    const timer = setTimeout(done, milliseconds);
-    stop.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
+    const end = () => (clearTimeout(timer), stop.removeEventListener("abort", end), done());
+    const timer = setTimeout(end, milliseconds);
+    stop.addEventListener("abort", end);
   });
 }

@@ -1,27 +1,35 @@
 /** Who did what to what, and why; newest first. */
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import * as calls from "../api/calls.ts";
 import type { AuditEntry } from "../api/types.ts";
 import { jobLink, nameOf } from "../state/fleet.ts";
 import { useResource } from "../state/resource.ts";
+import { said } from "../state/session.ts";
+import { tell } from "../ui/ask.tsx";
 import { Empty, Heading, Skeleton, Trouble } from "../ui/parts.tsx";
 import { Shell } from "../ui/shell.tsx";
 import { instant, moment } from "../words/format.ts";
+import { joined, type Log } from "../words/log.ts";
 import { now } from "../state/now.ts";
 
 export function Audit() {
   const first = useResource("audit", () => calls.audit(), { concerns: ({ kind }) => kind === "list.audit" });
-  const [older, setOlder] = useState<AuditEntry[]>([]);
-  const [token, setToken] = useState<string | null>(null);
+  /** All rows, once older ones were asked for; null before. */
+  const [read, setRead] = useState<Log<AuditEntry> | null>(null);
+  const [busy, setBusy] = useState(false);
   const { value, failure } = first.state.value;
-  const next = token ?? value?.next_page_token ?? "";
-  const newest = value?.items ?? [];
-  const known = new Set(newest.map((entry) => entry.id));
-  const rows = [...newest, ...older.filter((entry) => !known.has(entry.id))];
+  const { rows, next } = joined({ rows: value?.items ?? [], next: value?.next_page_token ?? "" }, read);
+  // New entries are kept as they come: more than a page of them would leave a hole.
+  useEffect(() => setRead((known) => known && { rows, next }), [value]);
   const more = async () => {
-    const page = await calls.audit(next);
-    setOlder([...older, ...page.items]);
-    setToken(page.next_page_token ?? "");
+    setBusy(true);
+    try {
+      const page = await calls.audit(next);
+      setRead({ rows: [...rows, ...page.items], next: page.next_page_token ?? "" });
+    } catch (failed) {
+      tell(said(failed));
+    }
+    setBusy(false);
   };
   return (
     <Shell crumbs={<h1>Audit</h1>}>
@@ -36,7 +44,7 @@ export function Audit() {
             <thead><tr><th class="c-clock">Time</th><th class="c-kind">Who</th><th class="c-kind">Did</th><th>To</th><th>From → to</th><th>Why</th></tr></thead>
             <tbody>{rows.map((entry) => <Row key={entry.id} entry={entry} />)}</tbody>
           </table>
-          {next && <button type="button" class="btn mt" onClick={() => void more()}>Show older entries</button>}
+          {next && <button type="button" class="btn mt" disabled={busy} onClick={() => void more()}>Show older entries</button>}
         </>
       )}
     </Shell>

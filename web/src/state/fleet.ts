@@ -3,13 +3,14 @@ import { computed, signal } from "@preact/signals";
 import * as calls from "../api/calls.ts";
 import type { JobView, PlanView } from "../api/types.ts";
 import { address } from "../words/attention.ts";
+import { byExpiry, mayWait } from "../words/proposals.ts";
 import { type Change, merged, ToldMeanwhile } from "../words/rows.ts";
 import { onRows } from "./link.ts";
 import { Resource } from "./resource.ts";
 import { link } from "./route.ts";
 import { health, refreshHealth } from "./session.ts";
 
-/** The newest jobs that are kept here; `brain jobs` lists all. */
+/** The newest jobs, and the newest plans, that are kept here; `brain jobs` and `brain plans` list all. */
 export const MOST = 2000;
 
 /** When the newest known sample was measured, milliseconds; 0 before any. */
@@ -19,7 +20,7 @@ const told = new ToldMeanwhile();
 
 export const jobs = new Resource(() => told.into(allJobs), { concerns: () => false });
 /** What happens to a job says whether its proposal can be approved, and nothing of other plans. */
-export const plans: Resource<PlanView[]> = new Resource(async () => (await calls.plans()).items, {
+export const plans: Resource<PlanView[]> = new Resource(newestPlans, {
   concerns: ({ kind, job }) => /^(plan\.|row\.plan$)/.test(kind) || (kind.startsWith("job.") && proposed().some(({ plan }) => plan.job === job)),
 });
 export const nodes = new Resource(async () => (await calls.nodes()).items, { concerns: ({ kind }) => kind === "list.nodes" });
@@ -42,13 +43,13 @@ export function startFleet(): () => void {
   stops.push(onRows((changes) => {
     told.add(changes);
     sample(changes);
-    jobs.change((rows) => merged(rows, changes));
+    jobs.change((rows) => merged(rows, changes).slice(0, MOST));
   }));
   return () => stops.forEach((stop) => stop());
 }
 
-/** Plans that a person is asked about: proposed, approvable, and the mode leaves it to people. */
-export const waiting = computed(() => proposed().filter(({ shadow }) => !shadow));
+/** Plans that a person is asked about: proposed, approvable, and the mode leaves it to people; the first to expire comes first. */
+export const waiting = computed(() => proposed().filter(({ shadow }) => !shadow).sort(byExpiry));
 
 function proposed(): PlanView[] {
   return (plans.value ?? []).filter(({ plan }) => plan.state === "Proposed");
@@ -68,6 +69,18 @@ export const jobLink = (idOrName: string): string => link("jobs", jobAddress(idO
 
 /** What a job is called whose address may be its id. */
 export const nameOf = (address: string): string => (jobs.value ?? []).find((job) => job.id === address)?.name ?? address;
+
+/** The newest plans, back to those that cannot wait any more: a large fleet makes hundreds in that time. */
+async function newestPlans(): Promise<PlanView[]> {
+  const found: PlanView[] = [];
+  let token = "";
+  do {
+    const page = await calls.plans(token);
+    found.push(...page.items);
+    token = mayWait(page.items, Date.now()) ? page.next_page_token ?? "" : "";
+  } while (token && found.length < MOST);
+  return found;
+}
 
 async function allJobs(): Promise<JobView[]> {
   const found: JobView[] = [];

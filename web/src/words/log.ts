@@ -1,0 +1,18 @@
+/** A log that grows at its beginning and is read page by page; pure. */
+
+export interface Log<Entry> {
+  /** Newest first, without holes. */
+  rows: readonly Entry[];
+  /** Token of the page of older entries; "" behind the oldest. */
+  next: string;
+}
+
+/**
+ * The newest entries before those that were read earlier. If entries are missing between both, the newest stand alone:
+ * a log with a hole would tell that nothing happened there.
+ */
+export function joined<Entry extends { id: number }>(newest: Log<Entry>, read: Log<Entry> | null): Log<Entry> {
+  const known = new Set(newest.rows.map(({ id }) => id));
+  if (!read?.rows.some(({ id }) => known.has(id))) return newest;
+  return { rows: [...newest.rows, ...read.rows.filter(({ id }) => !known.has(id))], next: read.next };
+}
