@@ -203,6 +203,23 @@ def test_for_a_list_of_namespaces_there_is_no_right_in_others_but_to_see_nodes()
     assert {"--namespace=blue", "--namespace=green"} <= set(scaler["containers"][0]["args"])
 
 
+def test_names_of_digits_stay_names() -> None:
+    objects = rendered(
+        namespaces=["2026"],
+        tokens={"secret": "1e3"},
+        database={"kind": "external", "secret": "0x1f"},
+        image={"pullSecrets": ["77"]},
+    )
+    inside = {
+        o["metadata"]["namespace"] for o in objects if o["metadata"]["name"] == "brain-scaler-jobs"
+    }
+    pod = one(objects, "Deployment", "brain")["spec"]["template"]["spec"]
+    secrets = [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v]
+    (url,) = (e for e in pod["containers"][0]["env"] if e["name"] == "BRAIN_DATABASE_URL")
+    assert (inside, secrets, pod["imagePullSecrets"]) == ({"2026"}, ["1e3"], [{"name": "77"}])
+    assert url["valueFrom"]["secretKeyRef"]["name"] == "0x1f"
+
+
 def test_tokens_come_from_a_secret_and_nothing_secret_is_in_the_chart() -> None:
     brain = one(rendered(), "Deployment", "brain")["spec"]["template"]["spec"]
     mounts = {m["mountPath"]: m.get("subPath") for m in brain["containers"][0]["volumeMounts"]}
