@@ -27,7 +27,7 @@ except ImportError:
     psutil = None  # type: ignore[assignment]  # no type says: a module, or none
 
 _MISSING = "psutil is not installed; pip install 'elastic-brain[host]'"
-#: A process by its pid and start time, because pids are reused.
+#: A process by its pid and start time in seconds since boot: pids are reused, and clocks are set.
 Process = tuple[int, float]
 
 
@@ -96,12 +96,13 @@ def read_tree(root: int) -> TreeReading:
     if psutil is None:
         return TreeReading()
     cpu: dict[Process, float] = {}
-    memory = 0
+    memory, booted_at = 0, psutil.boot_time()
     for process in _processes(root):
         try:
             with process.oneshot():
-                times = process.cpu_times()
-                cpu[process.pid, process.create_time()] = times.user + times.system
+                times, began = process.cpu_times(), process.create_time() - booted_at
+                # A clock tick is a hundredth of a second.
+                cpu[process.pid, round(began, 2)] = times.user + times.system
                 memory += process.memory_info().rss
         except psutil.Error:
             continue

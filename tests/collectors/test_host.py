@@ -35,6 +35,7 @@ from collectors.host import (
     read_host,
     read_stalled,
     read_storage,
+    read_tree,
     stalled_between,
 )
 from collectors.stamps import Stamps
@@ -177,6 +178,15 @@ def test_a_process_that_ended_takes_nothing_back() -> None:
     before = TreeReading(cpu_seconds={(1, 0.0): 100.0, (2, 0.0): 3.0})
     after = TreeReading(cpu_seconds={(2, 0.0): 4.0, (1, 5.0): 0.5})
     assert millis_between(before, after, seconds=1.0) == 1500
+
+
+def test_a_process_is_told_by_its_start_since_boot_which_no_clock_changes() -> None:
+    with subprocess.Popen(["sleep", "600"]) as child:
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        [(pid, began)] = read_tree(child.pid).cpu_seconds
+        child.kill()
+    assert pid == child.pid
+    assert began == pytest.approx(int(fields[19]) / os.sysconf("SC_CLK_TCK"))
 
 
 def test_a_job_is_charged_for_the_children_of_its_agents() -> None:
