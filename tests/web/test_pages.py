@@ -162,6 +162,20 @@ def test_an_empty_service_says_what_to_do(browser: Browser, empty: Served) -> No
         expect(seen.page.get_by_text("because no scaler has registered one")).to_be_visible()
 
 
+def test_a_command_is_selected_where_the_browser_has_no_clipboard(
+    browser: Browser, empty: Served
+) -> None:
+    with visit(browser, empty) as seen:
+        # As over HTTP from another machine.
+        seen.page.add_init_script("delete Navigator.prototype.clipboard")
+        afresh(seen.page, f"{empty.url}/#/jobs")
+        command = seen.page.locator(".cmd").first
+        command.get_by_role("button").click()
+        said = command.locator("code").inner_text()
+        assert seen.page.evaluate("getSelection().toString()") == said
+        expect(command.get_by_role("button")).to_have_text("Copy")
+
+
 def test_a_pool_says_its_prices_its_gap_and_what_a_project_lacks(
     browser: Browser, served: Served
 ) -> None:

@@ -1,6 +1,6 @@
 /** Small parts: times, changes, commands, messages, empty states. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Failure } from "../api/http.ts";
 import { minute, now } from "../state/now.ts";
 import { age, clock, instant } from "../words/format.ts";
@@ -42,15 +42,21 @@ export function Heading({ title, sub, more }: { title: string; sub?: ComponentCh
 
 export function Command({ text }: { text: string }) {
   const [copied, setCopied] = useState(false);
+  const words = useRef<HTMLElement>(null);
   const copy = async () => {
-    await navigator.clipboard.writeText(text);
+    // Over HTTP from another machine a browser has no clipboard; then the words are selected, to be copied by hand.
+    const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+    if (!done) {
+      if (words.current) getSelection()?.selectAllChildren(words.current);
+      return;
+    }
     setCopied(true);
     setTimeout(() => setCopied(false), 2000);
   };
   return (
     <div class="cmd">
       <span class="prompt" aria-hidden="true">$</span>
-      <code>{text}</code>
+      <code ref={words}>{text}</code>
       <button type="button" class="btn small" onClick={() => void copy()} aria-label={`Copy: ${text}`}>
         <Icon name="copy" />
         {copied ? "Copied" : "Copy"}
