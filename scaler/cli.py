@@ -49,7 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 file=sys.stderr,
             )
             return TAKEN
-        asyncio.run(_serve(home, options.url, token, options.pool, options.slots))
+        try:
+            asyncio.run(_serve(home, options.url, token, options.pool, options.slots))
+        except BrainError as why:  # a URL or a token that no request can have
+            print(f"brain-scale: {why}", file=sys.stderr)
+            return 1
     return 0
 
 

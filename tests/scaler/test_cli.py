@@ -200,3 +200,17 @@ def test_without_a_token_it_says_where_one_comes_from(home: Path):
     assert answer.returncode == 1
     assert "scaler.token" in answer.stderr
     assert "start Brain's service once, which writes this file" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "said"),
+    [("http://brain:port", "x", "is not the URL"), ("http://127.0.0.1:9", "a b", "copy the token")],
+)
+def test_a_url_or_a_token_that_no_request_can_have_is_refused_in_a_sentence(
+    tmp_path: Path, url: str, token: str, said: str
+) -> None:
+    (tmp_path / "scaler.token").write_text(token)
+    answer = cli("--home", str(tmp_path), "--brain", url)
+    assert answer.returncode == 1
+    assert said in answer.stderr
+    assert "Traceback" not in answer.stderr
