@@ -17,6 +17,8 @@ class Departure:
         self._continuity, self._say = continuity, say
         #: The signal that asked to end; asked twice, the agent hurries.
         self.leaving: signal.Signals | None = None
+        #: Set once a signal asked the agent to end.
+        self.asked = asyncio.Event()
         self._hurry = asyncio.Event()
 
     @property
@@ -29,6 +31,7 @@ class Departure:
         if self.leaving is not None:
             self._hurry.set()
         self.leaving = signum
+        self.asked.set()
 
     async def until_ended(
         self,

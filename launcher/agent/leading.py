@@ -9,6 +9,8 @@ from launcher.coordinator.coordinator import Coordinator
 
 #: Seconds between two looks at the address where new agents look for the coordinator.
 _HOME_SECONDS = 0.25
+#: Seconds in which an agent that is asked to end still tries to report the end of its job.
+_LAST_SECONDS = 2.0
 
 
 class CoordinatorRole:
@@ -46,15 +48,23 @@ class CoordinatorRole:
             self.coordinator = self._running = None
             self._search.stood_down()
 
-    async def let_go(self) -> None:
-        """Stop coordinating, because the job is over or another agent takes over."""
+    async def let_go(self, asked: asyncio.Event) -> None:
+        """Stop coordinating, because the job is over or another agent takes over.
+
+        A coordinator whose job is over waits for an unreachable Brain, until a signal has ``asked``
+        its agent to end.
+        """
         if self.coordinator is None or self._running is None:
             return
         if self.coordinator.over:
-            await self._running
-        else:
-            self._running.cancel()
-            await asyncio.wait([self._running])
+            waiting = asyncio.create_task(asked.wait())
+            await asyncio.wait([self._running, waiting], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            done, _ = await asyncio.wait([self._running], timeout=_LAST_SECONDS)
+            for task in done:
+                task.result()
+        self._running.cancel()
+        await asyncio.wait([self._running])
         self._search.leadership.leave()
 
     async def keep_home(self, lead: Callable[[], messages.Lead | None]) -> None:

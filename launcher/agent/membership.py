@@ -136,7 +136,7 @@ class AgentMembership:
             await self._ram_checkpoint.drain(hurry=self.departure.hurries)
             if connection is not None:
                 await connection.close()
-            await self._leading.let_go()
+            await self._leading.let_go(self.departure.asked)
             return ended
         finally:
             for task in (serving, *tasks):

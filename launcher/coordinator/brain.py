@@ -249,6 +249,12 @@ class Reports:
             done.unlink(missing_ok=True)
             self._note_empty()
 
+    @property
+    def unsent(self) -> str:
+        """Describe the reports that Brain does not have; empty if it has all."""
+        count = len(self._waiting) if self._brain is not None else 0
+        return f"{self._directory} keeps {count} of this job's reports" if count else ""
+
     async def drained(self) -> None:
         """Wait until all reports are sent."""
         await self._empty.wait()

@@ -8,6 +8,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from brain.types.world import DesiredWorld, ReplicaExit
 from launcher import messages
@@ -344,16 +345,19 @@ class Coordinator:
         """Tell all agents and Brain that the job is over; this agent ends afterwards."""
         for peer in self._peers:
             peer.connection.send(self._bye())
-        while self._peers:
-            self._changed.clear()
-            await self._changed.wait()
         try:
-            async with asyncio.timeout(self._it.terms.linger_seconds):
-                await self._reports.drained()
-        except TimeoutError:
-            self._it.say(
-                "Brain is unreachable; the next agent of this job will send the remaining reports"
-            )
+            while self._peers:
+                self._changed.clear()
+                await self._changed.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._it.terms.linger_seconds):
+                    await self._reports.drained()
+        finally:
+            if unsent := self._reports.unsent:
+                self._it.say(
+                    f"Brain is unreachable, so {unsent}; start Brain again, and the job's next "
+                    "agent sends them"
+                )
 
     def _bye(self) -> messages.Bye:
         ledger = self._journal.ledger

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from brain.types.job import Intent
 from brain.types.world import Cause, ReplicaExit, WorldEvent
 from launcher.agent.program import BUSY
@@ -176,6 +178,31 @@ def test_reports_outlive_the_agent_that_could_not_deliver_them(tmp_path: Path) -
         it.start()
 
         assert it.brain.told(WorldEvent.LOST, epoch=1).cause is Cause.FAILURE
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_an_agent_whose_job_is_over_while_brain_is_away(
+    tmp_path: Path, signum: signal.Signals
+) -> None:
+    waits = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.05)"
+    with job(tmp_path, first=desired(1), script=waits) as it:
+        replica = it.start_and_wait()
+        it.brain.away = True
+        (it.work / "go").touch()
+        reports = it.directory / "reports"
+        finished = f'"{WorldEvent.FINISHED}"'
+        eventually(
+            lambda: any(finished in each.read_text() for each in reports.glob("*.json")),
+            "a report of the end on disk",
+        )
+        it.agents[replica].send_signal(signum)
+
+        assert it.ended(replica).exit is ReplicaExit.SUCCEEDED
+        assert it.agents[replica].returncode == 0
+        assert "of this job's reports; start Brain again" in it.logs()
+        it.brain.away = False
+        it.start()
+        assert it.brain.told(WorldEvent.FINISHED).final
 
 
 MARKS = """
