@@ -217,7 +217,7 @@ class Worker:
                 failing()
                 ending.failed(1)
                 raised(error)
-            _report_without_us()
+            _report_without_us(ending)
             raise
         finally:
             comparison.end()
@@ -398,9 +398,9 @@ def _compiled(script: str, file: str) -> "Any":
     return compile(source, file, "exec", dont_inherit=True)
 
 
-def _report_without_us() -> None:
+def _report_without_us(ending: Ending) -> None:
     """Pass the exception to the present ``excepthook``, with the traceback from the script's first
-    frame on.
+    frame on. A hook may leave by ``sys.exit``, with another exit status.
     """
     hook = sys.excepthook
 
@@ -409,6 +409,10 @@ def _report_without_us() -> None:
         while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
             trace = trace.tb_next
         sys.last_traceback = trace
-        hook(kind, error.with_traceback(trace), trace)
+        try:
+            hook(kind, error.with_traceback(trace), trace)
+        except SystemExit as left:
+            ending.failed(0 if left.code is None else left.code)
+            raise
 
     sys.excepthook = excepthook

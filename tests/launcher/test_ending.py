@@ -54,7 +54,11 @@ def ended(tmp_path: Path, end: str) -> tuple[WorkerExit, str]:
 
 
 @pytest.mark.parametrize(
-    ("end", "code"), [("raise SystemExit(7)", 7), ("raise ValueError", 1), ("exit('so')", 1)]
+    ("end", "code"),
+    [
+        *(("raise SystemExit(7)", 7), ("raise ValueError", 1), ("exit('so')", 1)),
+        ("sys.excepthook = lambda *_: exit(9); raise ValueError", 9),
+    ],
 )
 def test_a_failed_worker_ends_with_its_code_and_loses_nothing(
     end: str, code: int, tmp_path: Path
