@@ -227,7 +227,7 @@ def parser(torchrun: Torchrun, environment: Mapping[str, str], prog: str = "brai
     """Return the parser of all flags; ``environment`` gives their defaults."""
     made = Parser(
         prog=prog,
-        usage="%(prog)s [flags] script [argument …]",
+        usage="%(prog)s [flags] script [argument ...]",
         description="Runs a training script as torchrun does; its world can change while it runs.",
         epilog=torchrun.note or f"Flags of torchrun {torchrun.version}.",
         allow_abbrev=False,

@@ -207,6 +207,11 @@ def test_an_error_file_that_cannot_be_written_does_not_change_the_code(tmp_path:
     assert (ran.returncode, "FILE cannot be written" in ran.stderr) == (1, True)
 
 
+def test_help_is_printed_where_standard_output_is_ascii(tmp_path: Path) -> None:
+    ran = brain_run(tmp_path, "--help", environment={"PYTHONIOENCODING": "ascii"})
+    assert (ran.returncode, "--nproc-per-node" in ran.stdout) == (0, True), ran.stderr
+
+
 def test_restarts_are_counted_and_seen_by_the_script(tmp_path: Path) -> None:
     script = a_script(
         tmp_path,
