@@ -8,6 +8,7 @@ from dataclasses import replace
 from brain.errors import BadInput
 from launcher.command import flags, plain, slurm
 from launcher.command.entrypoint import LAUNCHERS, launched
+from launcher.values.streams import drop_unwritten, write
 
 USAGE = 2
 
@@ -26,10 +27,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments, prog)
     except BadInput as unusable:
-        print(f"{prog}: {unusable}\nTry '{prog} --help'.", file=sys.stderr)
+        write(f"{prog}: {unusable}\nTry '{prog} --help'.\n")
         return USAGE
     except SystemExit as helped:  # argparse has printed the help and leaves
         return int(helped.code or 0)
+    finally:
+        drop_unwritten()
 
 
 def _open_streams() -> None:
@@ -52,7 +55,7 @@ def _run(arguments: list[str], prog: str) -> int:
     interpreter = environment.get("PYTHON_EXEC", sys.executable)
     if plain.wanted(environment):
         command, note = plain.command(interpreter, arguments, environment)
-        print(f"{prog}: {note}", file=sys.stderr, flush=True)
+        write(f"{prog}: {note}\n")
         os.execve(command[0], command, environment)
     try:
         directory = os.getcwd()
@@ -62,12 +65,12 @@ def _run(arguments: list[str], prog: str) -> int:
         ) from None
     entrypoint = launched(interpreter, arguments, environment, directory, prog=prog)
     for warning in filter(None, [entrypoint.note, *flags.warnings(entrypoint.options)]):
-        print(f"{prog}: {warning}", file=sys.stderr)
+        write(f"{prog}: {warning}\n")
     from launcher import options  # late: help must not wait for what only running needs
 
     step = slurm.step_of(environment)
     if advice := slurm.advice(step, entrypoint.options):
-        print(f"{prog}: {advice}", file=sys.stderr)
+        write(f"{prog}: {advice}\n")
     said = entrypoint.options
     entrypoint = replace(entrypoint, options=dict(said) | slurm.options_for(step, said))
     config = replace(options.launch_config(entrypoint, environment, directory), step=step)
@@ -78,10 +81,9 @@ def _run(arguments: list[str], prog: str) -> int:
             field="node_unit",
         )
     if config.processes > 1 and "OMP_NUM_THREADS" not in environment:
-        print(
+        write(
             f"{prog}: OMP_NUM_THREADS=1 is set for each of {config.processes} workers; set "
-            "OMP_NUM_THREADS yourself to give each worker more threads",
-            file=sys.stderr,
+            "OMP_NUM_THREADS yourself to give each worker more threads\n"
         )
     from launcher.agent import by_hand
 

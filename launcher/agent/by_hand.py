@@ -29,9 +29,10 @@ from launcher.coordinator.coordinator import Coordinator
 from launcher.coordinator.leadership import EndpointLeadership, Leadership, SoleLeadership
 from launcher.messages import digest
 from launcher.values.config import LaunchConfig
-from launcher.values.console import Discreet, say, write
+from launcher.values.console import Discreet, say
 from launcher.values.observation import WorldRules
 from launcher.values.replica import JobPlace
+from launcher.values.streams import write
 from launcher.workers import events
 from launcher.workers.collector import keep_collector, undelivered
 from launcher.workers.processes.failures import failure_report, hand_on_error

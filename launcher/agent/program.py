@@ -43,6 +43,7 @@ from launcher.values.config import LaunchConfig
 from launcher.values.console import say
 from launcher.values.observation import WorldRules
 from launcher.values.replica import JobPlace, ReplicaIntent, ReplicaPlace
+from launcher.values.streams import drop_unwritten
 
 if TYPE_CHECKING:
     from brain.views import PodSeen
@@ -77,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             place.end(ended)
     except OSError as full:
         say(f"exit.json cannot be written, so the scaler will count this replica as lost: {full}")
+    drop_unwritten()
     return ended.status
 
 

@@ -3,11 +3,11 @@ needs.
 """
 
 import asyncio
-import contextlib
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from launcher.values.streams import write
 
 #: Seconds after which a wait is printed even in a job started by hand.
 PATIENCE_SECONDS = 10.0
@@ -17,15 +17,6 @@ _WAITING = "waiting: "
 def say(text: str) -> None:
     """Write one line with the launcher's prefix."""
     write(f"brain: {text}\n")
-
-
-def write(text: str) -> None:
-    """Write to standard error; if this fails (full disk, closed terminal), the text is lost and the
-    agent continues.
-    """
-    with contextlib.suppress(OSError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
 
 
 class Discreet:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from launcher.values.config import LaunchConfig, WorldDocument
-from launcher.values.console import write
+from launcher.values.streams import write
 from launcher.values.workers import WorkerExit
 
 

@@ -207,6 +207,13 @@ def test_an_error_file_that_cannot_be_written_does_not_change_the_code(tmp_path:
     assert (ran.returncode, "FILE cannot be written" in ran.stderr) == (1, True)
 
 
+def test_a_full_disk_under_standard_error_does_not_stop_a_run(tmp_path: Path) -> None:
+    script = a_script(tmp_path, "import os, sys; sys.exit(7 * int(os.environ['RANK']))")
+    with open("/dev/full", "w") as full:
+        command = [*BRAIN_RUN, "--nproc-per-node=2", script]
+        assert subprocess.run(command, cwd=tmp_path, stderr=full, timeout=60).returncode == 7
+
+
 def test_help_is_printed_where_standard_output_is_ascii(tmp_path: Path) -> None:
     ran = brain_run(tmp_path, "--help", environment={"PYTHONIOENCODING": "ascii"})
     assert (ran.returncode, "--nproc-per-node" in ran.stdout) == (0, True), ran.stderr
