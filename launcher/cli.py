@@ -1,6 +1,7 @@
 """``brain-run``, also installed as ``dlrover-run``: start a training script as torchrun does."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ended the agent itself.
     """
     _open_streams()
+    _watch_children()
     arguments = list(sys.argv[1:] if argv is None else argv)
     called = os.path.basename(sys.argv[0])
     prog = called if called in LAUNCHERS else "brain-run"
@@ -48,6 +50,14 @@ def _open_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest one that is free
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - for as long as we run
+
+
+def _watch_children() -> None:
+    """Stop ignoring SIGCHLD if the program that started this one ignores it. Otherwise the kernel
+    would discard how each child ended.
+    """
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _run(arguments: list[str], prog: str) -> int:

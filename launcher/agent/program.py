@@ -44,6 +44,7 @@ from launcher.values.console import say
 from launcher.values.observation import WorldRules
 from launcher.values.replica import JobPlace, ReplicaIntent, ReplicaPlace
 from launcher.values.streams import drop_unwritten
+from launcher.workers.processes.process import unignore
 
 if TYPE_CHECKING:
     from brain.views import PodSeen
@@ -63,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="launcher.agent", description=__doc__)
     parser.add_argument("--replica-dir", required=True, type=Path, metavar="DIR")
     place = ReplicaPlace(parser.parse_args(argv).replica_dir.resolve())
+    unignore(["SIGCHLD"])  # else the kernel discards how workers ended
     if not place.lock.take():
         say(f"another agent runs {place.directory}")
         return BUSY

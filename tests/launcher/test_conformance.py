@@ -22,7 +22,7 @@ NOTHING_AHEAD = ["--preload=none"]
 NEED_NO_TORCH = {
     *(*ENDS, *LOGS, *MISBEHAVES, "environment numbers", "chance", "launcher in a launcher"),
     *("interpreter", "interpreter of a module", "interpreter with options", "standard input"),
-    *("the end", "forks", "spawns", "fork server"),
+    *("the end", "forks", "spawns", "fork server", "ends where children are ignored"),
     *("a script on standard input", "a script in a pipe", "interpreter in the background"),
     *("a site module of ranks", "no standard input", "no standard output", "no standard streams"),
 } - {

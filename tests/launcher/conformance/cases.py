@@ -152,6 +152,7 @@ PROCESSES = {
         stdin=b"first\nsecond\n",
     ),
     "interpreter in the background": _behave("interpreter", ignored=_BACKGROUND),
+    "ends where children are ignored": _behave("ends", ignored=["SIGCHLD"]),
     "interpreter of a module": Case(["-m", "behave", "interpreter"]),
     "interpreter with options": _behave(
         "interpreter",

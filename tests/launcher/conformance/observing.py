@@ -128,7 +128,7 @@ def _start(
 def _settle(case: Case) -> None:
     """Set a launcher's signals and streams, before it starts."""
     # Who runs tests in the background may ignore some, and launchers would inherit that.
-    for each in _HEARD:
+    for each in (*_HEARD, signal.SIGCHLD):
         signal.signal(each, signal.SIG_IGN if each.name in case.ignored else signal.SIG_DFL)
     for fd in case.closed:
         os.close(fd)
