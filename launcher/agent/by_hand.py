@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import Callable
@@ -59,7 +60,10 @@ def run(config: LaunchConfig) -> int:
     scratch = Path(tempfile.mkdtemp(prefix="brain-run-"))
     guard.watch(scratch)
     try:
-        return asyncio.run(_by_hand(config, scratch))
+        code = asyncio.run(_by_hand(config, scratch))
+        for name in config.signals:  # too late to change how the job ended
+            signal.signal(signal.Signals[name], lambda *_: os._exit(code))
+        return code
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         guard.done(scratch)

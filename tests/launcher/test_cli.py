@@ -16,6 +16,7 @@ from launcher.command.entrypoint import Entrypoint, parse_command
 from launcher.command.torchrun.devices import processes_of
 from launcher.options import launch_config, nodes
 from launcher.values.config import Std
+from tests.launcher.elastic import eventually
 
 BRAIN_RUN = [sys.executable, "-m", "launcher.cli"]
 
@@ -274,6 +275,40 @@ def test_a_signal_ends_the_workers_first(tmp_path: Path, signum: signal.Signals)
 
 def test_a_run_that_was_interrupted_does_not_look_finished(tmp_path: Path) -> None:
     assert signalled(tmp_path, signal.SIGINT)[1] == 128 + signal.SIGINT
+
+
+def test_a_signal_after_the_end_of_the_job_changes_nothing(tmp_path: Path) -> None:
+    script = a_script(
+        tmp_path,
+        "import pathlib, time\n"
+        "pathlib.Path('ready').touch()\n"
+        "while not pathlib.Path('go').exists(): time.sleep(0.01)\n",
+    )
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    agent = subprocess.Popen(
+        [*BRAIN_RUN, script],
+        cwd=tmp_path,
+        env=dict(os.environ) | {"HOME": str(tmp_path), "TMPDIR": str(temporary)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children")
+    eventually((tmp_path / "ready").exists, "a worker")
+    guard = children.read_text().split()[0]
+    assert b"\0guard" in Path(f"/proc/{guard}/cmdline").read_bytes()
+    os.kill(int(guard), signal.SIGSTOP)  # the agent waits for it at its very end
+    (tmp_path / "go").touch()
+    eventually(lambda: children.read_text().split() == [guard], "the end of the fork server")
+
+    def interrupted() -> bool:
+        agent.send_signal(signal.SIGINT)
+        return agent.poll() is not None
+
+    eventually(interrupted, "the agent's end")
+    os.kill(int(guard), signal.SIGCONT)
+    assert (agent.returncode, agent.communicate()[1]) == (0, "")
+    eventually(lambda: not list(temporary.iterdir()), "the end of the agent's directory")
 
 
 def test_modules_in_an_archive_come_before_others_of_their_names(tmp_path: Path) -> None:
