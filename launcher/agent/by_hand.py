@@ -68,6 +68,8 @@ def run(config: LaunchConfig) -> int:
         shutil.rmtree(scratch, ignore_errors=True)
         guard.done(scratch)
         guard.close()
+        for name in config.signals:  # the interpreter would restore their default actions
+            signal.signal(signal.Signals[name], signal.SIG_IGN)
 
 
 async def _by_hand(config: LaunchConfig, scratch: Path) -> int:

@@ -311,6 +311,17 @@ def test_a_signal_after_the_end_of_the_job_changes_nothing(tmp_path: Path) -> No
     eventually(lambda: not list(temporary.iterdir()), "the end of the agent's directory")
 
 
+def test_nor_does_a_signal_while_the_interpreter_ends(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "class Late:\n"
+        "    def __del__(self, kill=os.kill, pid=os.getpid()): kill(pid, 15)\n"
+        "late = Late() if 'launcher.cli' in sys.orig_argv else None\n"
+    )
+    ran = brain_run(tmp_path, a_script(tmp_path, ""), environment={"PYTHONPATH": str(tmp_path)})
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_modules_in_an_archive_come_before_others_of_their_names(tmp_path: Path) -> None:
     for path in (OWN := Path(__file__).parent / "scripts" / "own").rglob("*"):
         name = path.relative_to(OWN)
