@@ -293,22 +293,26 @@ def test_a_signal_after_the_end_of_the_job_changes_nothing(tmp_path: Path) -> No
         stderr=subprocess.PIPE,
         text=True,
     )
-    children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children")
-    eventually((tmp_path / "ready").exists, "a worker")
-    guard = children.read_text().split()[0]
-    assert b"\0guard" in Path(f"/proc/{guard}/cmdline").read_bytes()
-    os.kill(int(guard), signal.SIGSTOP)  # the agent waits for it at its very end
-    (tmp_path / "go").touch()
-    eventually(lambda: children.read_text().split() == [guard], "the end of the fork server")
+    try:
+        children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children")
+        eventually((tmp_path / "ready").exists, "a worker")
+        guard = children.read_text().split()[0]
+        assert b"\0guard" in Path(f"/proc/{guard}/cmdline").read_bytes()
+        os.kill(int(guard), signal.SIGSTOP)  # the agent waits for it at its very end
+        (tmp_path / "go").touch()
+        eventually(lambda: children.read_text().split() == [guard], "the end of the fork server")
 
-    def interrupted() -> bool:
-        agent.send_signal(signal.SIGINT)
-        return agent.poll() is not None
+        def interrupted() -> bool:
+            agent.send_signal(signal.SIGINT)
+            return agent.poll() is not None
 
-    eventually(interrupted, "the agent's end")
-    os.kill(int(guard), signal.SIGCONT)
-    assert (agent.returncode, agent.communicate()[1]) == (0, "")
-    eventually(lambda: not list(temporary.iterdir()), "the end of the agent's directory")
+        eventually(interrupted, "the agent's end")
+        os.kill(int(guard), signal.SIGCONT)
+        assert (agent.returncode, agent.communicate()[1]) == (0, "")
+        eventually(lambda: not list(temporary.iterdir()), "the end of the agent's directory")
+    finally:
+        agent.kill()
+        agent.wait()
 
 
 def test_nor_does_a_signal_while_the_interpreter_ends(tmp_path: Path) -> None:
