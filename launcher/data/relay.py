@@ -94,8 +94,10 @@ class ShardRelay:
         if worker is None:
             return None
         worker.asked.clear()
-        at = {name: opened.at for name, opened in worker.opened.items() if opened.at is not None}
-        return self.asks(holder, 0, {"do": "part", "at": at})
+        known = {name: each for name, each in worker.opened.items() if each.at is not None}
+        at = {name: opened.at for name, opened in known.items()}
+        spans = {name: opened.span for name, opened in known.items()}
+        return self.asks(holder, 0, {"do": "part", "at": at, "spans": spans})
 
     def again(self) -> Iterator[messages.Message]:
         """Yield messages for another coordinator: the facts that it needs, and unanswered

@@ -181,7 +181,7 @@ class Serving:
                 return {"ok": True}
             case "part":
                 for name, dataset in self._datasets.items():
-                    self._part(dataset, question.holder, body["at"].get(name))
+                    self._part(dataset, question.holder, _reached(dataset, question, name))
                 return {"ok": True}
         raise BadInput(f"do: {body['do']!r} is not a known request", field="do")
 
@@ -303,6 +303,17 @@ def _loaded(dumped: Body, now: float) -> _Dataset:
     )
     dataset.meetings, dataset.last = dumped["meetings"], dumped["last"]
     return dataset
+
+
+def _reached(dataset: _Dataset, question: ShardQuestion, name: str) -> int | None:
+    """Return up to which example a lost worker had trained on its present shard; None if its agent
+    knows only its progress in the shard before, because the answer with this one never arrived.
+    """
+    body, held = question.body, dataset.ledger.doing.get(question.holder)
+    at: int | None = body["at"].get(name)
+    spans: Mapping[str, Any] = body.get("spans", {})  # agents of earlier releases send none
+    same = held is None or name not in spans or spans[name] == held.span.plain()
+    return at if same else None
 
 
 def _met(dataset: _Dataset) -> list[ShardAnswer]:

@@ -120,12 +120,20 @@ class Company:
         self.agents.remove(agent)
         self._deliver(self.serving.left(agent.replica, self.now))
 
-    def kill(self, worker: Worker) -> None:
-        """A worker dies after a step; its agent lives, and so do the others."""
+    def kill(self, worker: Worker, *, asking: bool = False) -> None:
+        """A worker dies after a step; its agent lives, and so do the others. ``asking``: if it has
+        no example left, it dies while the answer with its next shard is on its way."""
+        late: list[ShardAnswer] = []
+        if asking and (worker.span is None or worker.at == worker.span.stop):
+            done = None if worker.span is None else worker.span.plain()
+            body = self._said({"do": "ask", "done": done, "wait": False})
+            message = worker.agent.relay.asks(worker.holder, self._next(worker), body)
+            late = self.serving.asked(self._question(worker.agent, message), self.now)
         worker.agent.workers.remove(worker)
-        message = worker.agent.relay.parted(worker.holder)
-        if message is not None:
-            self._hear(worker.agent, message)
+        parted = worker.agent.relay.parted(worker.holder)
+        if parted is not None:
+            self._hear(worker.agent, parted)
+        self._deliver(late)
 
     def leave(self, worker: Worker) -> None:
         """A worker says goodbye."""

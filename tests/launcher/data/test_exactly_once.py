@@ -37,7 +37,7 @@ def happen(company: Company, what: str, number: int) -> None:
         case "join":
             company.grow()
         case "kill" if len(workers) > 1:
-            company.kill(worker)
+            company.kill(worker, asking=number % 2 == 1)
         case "leave" if len(workers) > 1:
             company.leave(worker)
         case "tell":
@@ -89,5 +89,17 @@ def test_what_a_checkpoint_has_is_trained_once_and_the_rest_again(
     company.tell_books()
     for what, number in story:
         happen(company, what, number)
+    finish(company)
+    assert company.trained == every_example_once(terms)
+
+
+def test_a_worker_that_dies_while_it_asks_for_a_shard_takes_no_example_with_it() -> None:
+    terms = ShardTerms(name=NAME, size=40, shard=10, shuffle=False)
+    company = Company(terms, 3)
+    early, asking, _ = company.workers
+    company.train(early, 5)
+    company.train(asking, 10)
+    company.kill(early)  # which leaves examples 5 to 10 to the next that asks
+    company.kill(asking, asking=True)
     finish(company)
     assert company.trained == every_example_once(terms)
