@@ -12,6 +12,10 @@ from typing import Any
 from brain.errors import BadInput, Conflict
 from launcher.data.ledger import ShardLedger, ShardSpan, ShardTerms, whole
 
+#: Newest finished datasets that are remembered, in case a worker opens one late. A job may have one
+#: for each evaluation, and each change sends all of them.
+_FINISHED = 200
+
 #: A request, or the answer to one, as JSON has it.
 Body = Mapping[str, Any]
 
@@ -61,6 +65,11 @@ class _Dataset:
     meetings: int = 0
     last: Body = field(default_factory=dict)
 
+    @property
+    def finished(self) -> bool:
+        """True if all examples are done, and all workers know it or are gone."""
+        return self.ledger.over and all(each.over for each in self.holders.values())
+
 
 class Serving:
     """All datasets of one job."""
@@ -70,6 +79,9 @@ class Serving:
         #: Rises with every change.
         self.version = 0
         self._datasets: dict[str, _Dataset] = {}
+        #: Workers that have opened datasets, which have no holders once they are finished: the
+        #: replica of each, and the epoch of the world in which it was started.
+        self._present: dict[str, tuple[int, int]] = {}
         self._queue: list[ShardQuestion] = []
 
     def asked(self, question: ShardQuestion, now: float) -> list[ShardAnswer]:
@@ -84,6 +96,7 @@ class Serving:
         due now.
         """
         self._queue = [each for each in self._queue if each.replica != replica]
+        self._present = {name: of for name, of in self._present.items() if of[0] != replica}
         for dataset in self._datasets.values():
             for holder, each in list(dataset.holders.items()):
                 if each.replica == replica and self.settled:
@@ -180,6 +193,7 @@ class Serving:
                 self._part(self._dataset(question), question.holder, body["at"])
                 return {"ok": True}
             case "part":
+                self._present.pop(question.holder, None)
                 for name, dataset in self._datasets.items():
                     self._part(dataset, question.holder, _reached(dataset, question, name))
                 return {"ok": True}
@@ -196,11 +210,16 @@ class Serving:
         body = question.body
         terms, world = ShardTerms(**body["terms"]), body["world"]
         dataset = self._datasets.get(terms.name)
-        if dataset is None or (world > dataset.world and not dataset.holders):
+        if dataset is None or (world > dataset.world and not self._continues(dataset)):
             dataset = self._begin(terms, body, era=world)
         terms.check(dataset.ledger.terms, where="in another worker")
         self._let_in(dataset, question)
         return {"ok": True, "era": dataset.era}
+
+    def _continues(self, dataset: _Dataset) -> bool:
+        """True if a worker of the dataset's worlds is still there."""
+        here = any(world <= dataset.world for _, world in self._present.values())
+        return bool(dataset.holders) or (dataset.ledger.over and here)
 
     def _begin(self, terms: ShardTerms, body: Body, *, era: int) -> _Dataset:
         dataset = _Dataset(ShardLedger.of(terms, body["state"]), era, era)
@@ -212,6 +231,10 @@ class Serving:
         body = question.body
         terms, era = ShardTerms(**body["terms"]), body["era"]
         dataset = self._datasets.get(terms.name)
+        if not body["gone"]:
+            self._present[question.holder] = question.replica, body["world"]
+        if dataset is None and body["over"] and not body["done"]:  # forgotten long ago
+            return {"ok": True}
         if dataset is None or era > dataset.era:
             dataset = self._begin(terms, body, era=era)
         if era < dataset.era:  # what it did went with the worlds that it was in
@@ -226,13 +249,17 @@ class Serving:
 
     def _let_in(self, dataset: _Dataset, question: ShardQuestion) -> _Holder:
         label, world = question.body["label"], question.body["world"]
+        self._present[question.holder] = question.replica, world
         dataset.world = max(dataset.world, world)
         holder = _Holder(replica=question.replica, label=label, met=dataset.meetings)
         self.version += 1
         return dataset.holders.setdefault(question.holder, holder)
 
     def _ask(self, question: ShardQuestion, now: float) -> Body | None:
-        dataset, holder = self._dataset(question), self._holder(question)
+        dataset = self._dataset(question)
+        if self._knows_end(dataset, question):
+            return {"over": True}
+        holder = self._holder(question)
         said = question.body["done"]
         done = None if said is None else ShardSpan(*said)
         dataset.ledger, span = dataset.ledger.ask(question.holder, done, now)
@@ -248,7 +275,10 @@ class Serving:
         return {"wait": True}
 
     def _cut(self, question: ShardQuestion, now: float) -> Body | None:
-        dataset, holder = self._dataset(question), self._holder(question)
+        dataset = self._dataset(question)
+        if self._knows_end(dataset, question):
+            return {"state": dataset.ledger.cut({}).state()}
+        holder = self._holder(question)
         if holder.met < dataset.meetings:  # it has nothing any more, so nobody waited for it
             holder.met = dataset.meetings
             return {"state": dataset.last}
@@ -263,7 +293,19 @@ class Serving:
             answers += self._served(dataset, now)
             answers += _met(dataset)
             self.version += bool(answers)
+        self._forget_finished()
         return answers
+
+    def _forget_finished(self) -> None:
+        """Forget the holders of finished datasets, and the oldest of these datasets."""
+        for dataset in self._datasets.values():
+            if dataset.holders and dataset.finished:
+                dataset.holders, dataset.last = {}, {}
+                self.version += 1
+        finished = [name for name, dataset in self._datasets.items() if dataset.finished]
+        for name in finished[:-_FINISHED]:
+            del self._datasets[name]
+            self.version += 1
 
     def _served(self, dataset: _Dataset, now: float) -> Iterator[ShardAnswer]:
         for holder in list(dataset.holders.values()):
@@ -278,6 +320,11 @@ class Serving:
         if dataset.holders.pop(holder, None) is not None:
             dataset.ledger = dataset.ledger.hand_back(holder, at)
             self.version += 1
+
+    def _knows_end(self, dataset: _Dataset, question: ShardQuestion) -> bool:
+        """True if the dataset had finished when this worker was one of its holders."""
+        known = question.holder in self._present and question.holder not in dataset.holders
+        return known and dataset.ledger.over
 
     def _dataset(self, question: ShardQuestion) -> _Dataset:
         name = question.body["name"]

@@ -334,6 +334,55 @@ def test_who_joins_others_goes_on_with_them() -> None:
     assert office.said() == [("0", {"span": [0, 0, 2]}), ("1", {"span": [0, 2, 4]})]
 
 
+def finished(office: Office, name: str, *workers: str) -> None:
+    """Workers open a dataset of one shard, and train it to its end."""
+    for holder in workers:
+        office.open(holder, name=name, size=2)
+    office.ask(workers[0], "ask", name=name, done=None, wait=False)
+    office.ask(workers[0], "ask", name=name, done=[0, 0, 2], wait=False)
+    for holder in workers[1:]:
+        office.ask(holder, "ask", name=name, done=None, wait=False)
+    assert [each for each in office.said() if each[1] == {"over": True}] == [
+        (holder, {"over": True}) for holder in workers
+    ]
+
+
+def test_the_books_do_not_grow_with_each_finished_dataset() -> None:
+    office, sizes = Office(), []
+    workers = [str(number) for number in range(100)]
+    for number in range(400):
+        finished(office, f"test-{number}", *(workers if number in (0, 399) else workers[:2]))
+        sizes.append(len(json.dumps(office.serving.dump())))
+    assert max(sizes[300:]) < 1.1 * sizes[300] < 200_000
+
+
+def test_who_comes_to_a_finished_dataset_gets_no_example_while_one_is_there_that_trained_it() -> (
+    None
+):
+    office = Office()
+    finished(office, "test", "0", "1")
+    for holder, world in (("2", 1), ("3", 2)):
+        office.open(holder, name="test", size=2, world=world)
+        for _ in range(2):  # lockstep asks until no rank gets any
+            office.ask(holder, "ask", name="test", done=None, wait=False)
+        assert office.said() == [(holder, {"over": True})] * 2
+    for replica in range(4):
+        office.take(office.serving.left(replica, 0.0))
+    office.open("4", name="test", size=2, world=3)
+    office.ask("4", "ask", name="test", done=None, wait=False)
+    assert office.said() == [("4", {"span": [0, 0, 2]})]
+
+
+def test_the_state_of_a_finished_dataset_is_there_without_waiting_for_anybody() -> None:
+    office = Office()
+    finished(office, "test", "0", "1")
+    office.ask("0", "cut", name="test", at=None, seconds=9.0)
+    ((_, body),) = office.said()
+    assert body["state"] == ShardLedger(terms(name="test", size=2, shard=2), epoch=1).state() | {
+        "terms": body["state"]["terms"]  # type: ignore[index]
+    }
+
+
 def test_other_data_than_the_others_have_is_refused() -> None:
     office = Office("0")
     office.open("1", size=5)
