@@ -15,7 +15,7 @@ from brain.errors import BadInput, Unavailable
 from brain.types.world import Member, MemoryCheckpoint
 from launcher import messages
 from launcher.messages import Connection
-from launcher.ram_checkpoint.shared_memory import SharedMemory, free_root, words
+from launcher.ram_checkpoint.shared_memory import SharedMemory, new_root, words
 from launcher.ram_checkpoint.sharing import PartSharing, buddy_of
 from launcher.values.config import LaunchConfig, WorldDocument
 from launcher.values.console import say
@@ -56,7 +56,7 @@ class RamCheckpoint:
         """
         self._replica = config.replica
         if self._root is None:
-            self._root = free_root(config.job, config.replica)
+            self._root = new_root(config.job, config.replica)
             self._config = config
             if config.memory_checkpoint:
                 self._open()

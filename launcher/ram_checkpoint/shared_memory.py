@@ -7,7 +7,6 @@ enough to write accepted saves to storage.
 import asyncio
 import contextlib
 import fcntl
-import itertools
 import os
 import re
 import shutil
@@ -329,14 +328,14 @@ def _job_of(target: str) -> str:
     return name.removeprefix(f"brain-{os.getuid()}-").rpartition("-")[0]
 
 
-def free_root(job: str, replica: int) -> Path:
+def new_root(job: str, replica: int) -> Path:
     """Return a path for a new directory of shared memory.
 
-    Two jobs may have the same name, so the path may end in a number.
+    Two jobs may have the same name, and the directory is made much later, so the path ends in
+    random digits.
     """
-    base = f"brain-{os.getuid()}-{plain(job)}-{max(replica, 0)}"
-    names = itertools.chain([base], (f"{base}.{number}" for number in itertools.count(1)))
-    return next(SHARED / name for name in names if not (SHARED / name).exists())
+    own = os.urandom(4).hex()
+    return SHARED / f"brain-{os.getuid()}-{plain(job)}-{max(replica, 0)}.{own}"
 
 
 def _make(root: Path) -> int:

@@ -17,7 +17,7 @@ from brain.types.resources import NodeName
 from brain.types.world import Member
 from launcher import messages
 from launcher.ram_checkpoint.agent import RamCheckpoint
-from launcher.ram_checkpoint.shared_memory import SharedMemory, free_root, words
+from launcher.ram_checkpoint.shared_memory import SharedMemory, new_root, words
 from launcher.values.config import WorldDocument
 from launcher.values.ram_checkpoint import parts
 from launcher.workers.processes.process import free_port, listen
@@ -79,7 +79,7 @@ async def holding(directory: Path) -> AsyncIterator[Held]:
     """A hold while the block runs; then it is closed."""
     said: list[str] = []
     registry = directory / "home" / "memory-directories"
-    hold = SharedMemory.open(free_root(f"test{os.getpid()}", 0), registry, said.append)
+    hold = SharedMemory.open(new_root(f"test{os.getpid()}", 0), registry, said.append)
     try:
         yield Held(hold, registry, said)
     finally:

@@ -184,6 +184,21 @@ def test_who_has_not_the_jobs_token_gets_nothing(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_two_jobs_of_one_name_never_share_memory(tmp_path: Path) -> None:
+    places = [tmp_path / "one", tmp_path / "other"]
+    for place in places:
+        place.mkdir()
+
+    async def story() -> None:
+        async with company(places[0], 1) as one, company(places[1], 1) as other:
+            for agents, step in ((other, 8), (other, 9), (one, 7)):
+                await agents.run(agents.world(1), f"checkpoint.save(dict(step={step}), {step})")
+
+    asyncio.run(story())
+    saved = [sorted(os.listdir(place / "checkpoint")) for place in places]
+    assert saved == [["step-7.pt"], ["step-8.pt", "step-9.pt"]]
+
+
 def test_without_an_agent_files_are_written_as_always(tmp_path: Path) -> None:
     lines = """
 del sys.modules['_brain_memory']

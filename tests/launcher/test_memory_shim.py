@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launcher.coordinator import pins
-from launcher.ram_checkpoint.shared_memory import SharedMemory, free_root
+from launcher.ram_checkpoint.shared_memory import SharedMemory, new_root
 from launcher.values.ram_checkpoint import links
 from tests import forks
 from tests.launcher.building import soon
@@ -243,7 +243,7 @@ def test_the_durable_file_before_is_kept_until_the_new_one_is_durable(tmp_path: 
             await held.run(SAVE.replace("1", "2"), tmp_path)
             registry = held.registry
             power_cut(held.hold.root)
-            again = SharedMemory.open(free_root(f"test{os.getpid()}", 1), registry, said.append)
+            again = SharedMemory.open(new_root(f"test{os.getpid()}", 1), registry, said.append)
             await again.close()
             step = await asyncio.to_thread(plainly, "import torch\n" + READ, tmp_path)
             go_on()
@@ -299,7 +299,7 @@ def test_nothing_accepted_is_torn_or_lost_by_a_kill(victim: str, seed: int, tmp_
 def test_an_agent_leaves_though_its_keeper_fails_again_and_again(tmp_path: Path) -> None:
     async def story() -> list[str]:
         said: list[str] = []
-        root = free_root(f"fails{os.getpid()}", 0)
+        root = new_root(f"fails{os.getpid()}", 0)
         hold = SharedMemory.open(root, tmp_path / "home" / "directories", said.append)
         go_on = stop_keeper(hold)
         (root / "bell").unlink(missing_ok=True)
@@ -337,7 +337,7 @@ def test_what_an_agent_left_incomplete_is_finished_and_removed(
         async with holding(tmp_path) as held:
             go_on = stop_keeper(held.hold)
             await held.run(SAVE, tmp_path)
-            shutil.copytree(held.hold.root, left := free_root(f"left{os.getpid()}", 0), ignore=part)
+            shutil.copytree(held.hold.root, left := new_root(f"left{os.getpid()}", 0), ignore=part)
             (left / "lock").touch()
             go_on()
         async with holding(tmp_path):
@@ -478,7 +478,7 @@ def test_what_a_killed_keeper_and_agent_left_is_finished_by_the_next_start(tmp_p
             os.kill(held.hold.flusher_pid, 9)
         os.rename(hidden, root)
         again = SharedMemory.open(
-            free_root(f"other{os.getpid()}", 0), held.registry, held.said.append
+            new_root(f"other{os.getpid()}", 0), held.registry, held.said.append
         )
 
         async def durable() -> None:
