@@ -227,7 +227,7 @@ def _memory() -> _Memory | None:
     if gate := sys.modules.get("_brain_gate"):
         gate.at_end()  # what is agreed is known once this world exists
     told = sys.modules.get("_brain_memory")
-    if told is None:
+    if told is None or not told.config.get("memory"):
         return None
     config = told.config
     memory = _Memory(root=Path(config["memory"]["directory"]), config=config, agent=config["agent"])
@@ -239,7 +239,7 @@ def _memory() -> _Memory | None:
         until = time.monotonic() + _ROOM_SECONDS
         while not (memory.root / "bell").exists():
             if time.monotonic() > until:
-                del sys.modules["_brain_memory"]  # asked once
+                told.config["memory"] = None  # asked once
                 return None
             time.sleep(_LOOK_SECONDS)
     return memory

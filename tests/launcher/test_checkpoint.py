@@ -1,9 +1,12 @@
 """launcher.checkpoint: what was saved in one world is what the next one loads, to the bit."""
 
 import asyncio
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from launcher.values.ram_checkpoint import parts
 from launcher.values.ram_checkpoint.parts import StepPart
 from tests import forks
 from tests.launcher.building import a_world, soon
-from tests.launcher.remembering import TOKEN, TOLD, Company, company
+from tests.launcher.remembering import TOKEN, TOLD, Agent, Company, company
 
 TRAIN = """
 import torch.distributed as dist
@@ -197,6 +200,39 @@ def test_two_jobs_of_one_name_never_share_memory(tmp_path: Path) -> None:
     asyncio.run(story())
     saved = [sorted(os.listdir(place / "checkpoint")) for place in places]
     assert saved == [["step-7.pt"], ["step-8.pt", "step-9.pt"]]
+
+
+def test_without_memory_every_step_goes_to_the_declared_place(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with company(tmp_path, 1) as agents:
+            agents.here[0].place = tmp_path / "declared"
+            with no_memory(agents.here[0]):
+                assert await agents.run(agents.world(1), SAVE_AND_ASK) == ["Unavailable"]
+
+    asyncio.run(story())
+    assert sorted(os.listdir(tmp_path / "declared")) == ["step-1.pt", "step-2.pt"]
+
+
+#: Then asks for shards at the agent's socket, which this agent does not have.
+SAVE_AND_ASK = """
+for step in (1, 2): checkpoint.save(dict(step=step), step)
+from launcher.data.client import client
+try:
+    client()
+except Exception as cannot:
+    print(type(cannot).__name__)
+"""
+
+
+@contextlib.contextmanager
+def no_memory(agent: Agent) -> Iterator[None]:
+    """Keep an agent from making its directory of shared memory."""
+    memory = agent.config.memory
+    assert memory is not None
+    root = Path(str(memory["directory"]))
+    (root / "taken").mkdir(parents=True)
+    yield
+    shutil.rmtree(root)
 
 
 def test_without_an_agent_files_are_written_as_always(tmp_path: Path) -> None:
