@@ -211,10 +211,12 @@ class _Memory:
         """
         if (directory / name).exists():
             return
+        nobody = directory / f"{name}.nobody"
+        nobody.unlink(missing_ok=True)  # from an earlier world
         self.ask(f"{directory.name}/{name}")
         until = time.monotonic() + _FETCH_SECONDS
         while not (directory / name).exists():
-            if (directory / f"{name}.nobody").exists() or time.monotonic() > until:
+            if nobody.exists() or time.monotonic() > until:
                 raise Unavailable(
                     f"no agent of the job has {name} of step {directory.name}; "
                     "load an earlier step from storage"

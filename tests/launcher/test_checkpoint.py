@@ -202,6 +202,28 @@ def test_two_jobs_of_one_name_never_share_memory(tmp_path: Path) -> None:
     assert saved == [["step-7.pt"], ["step-8.pt", "step-9.pt"]]
 
 
+def test_a_file_that_no_agent_had_once_is_fetched_the_next_time(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with company(tmp_path, 2) as agents:
+            await agents.run(agents.world(1), "checkpoint.save(dict(step=7), 7, storage=False)")
+            both = agents.world(1, 1)
+            hold = agents.here[1].part.hold
+            assert hold is not None
+            step = hold.root / "steps" / "7-1"
+            await soon(there(step / "state.pt"))
+            (step / "state.pt").rename(step / "state.pt.nobody")
+            loaded = await agents.run(both, "print(checkpoint.load()['step'])")
+            assert loaded == ["7", "7"]
+
+    asyncio.run(story())
+
+
+async def there(path: Path) -> None:
+    """Wait until a file is there."""
+    while not path.exists():
+        await asyncio.sleep(0.01)
+
+
 def test_without_memory_every_step_goes_to_the_declared_place(tmp_path: Path) -> None:
     async def story() -> None:
         async with company(tmp_path, 1) as agents:
