@@ -59,14 +59,18 @@ def save(
     place = _place(path)
     sharded = _sharded(state)
     memory = _memory()
-    if memory is None:
+    lacking = _lacking(memory, sharded)
+    if memory is not None:
+        memory.raise_error()
+    elif not lacking:
         if storage:
             _save_to_storage(state, step, place, sharded)
         return
-    memory.raise_error()
     if not sharded and _local_rank() != 0:
         return
     try:
+        if memory is None or lacking:
+            raise Unavailable(lacking)
         memory.put(state, step, place, sharded=sharded, storage=storage)
     except Exception as cannot:  # noqa: BLE001 - whatever it is, storage may do; else it says so
         with contextlib.suppress(OSError):  # full or closed: storage may do all the same
@@ -140,7 +144,6 @@ class _Memory:
         shutil.rmtree(writing, ignore_errors=True)
         writing.mkdir()  # not what is above it: the agent may be gone
         try:
-            self.check_room()
             if sharded:
                 _dcp_save(state, writing)
             else:
@@ -165,19 +168,18 @@ class _Memory:
         self.ring()
         checkpoint_saved(self.root / "steps" / str(key))
 
-    def check_room(self) -> None:
-        """Refuse to take memory that other programs on the machine may need.
-
-        Raises:
-            Unavailable: there is no room for another step as large as the last one.
+    def lacking(self) -> str:
+        """Return why another step as large as the last one must not be kept in memory, which other
+        programs on the machine may need; empty if it may.
         """
         last = max((part.bytes for part in parts.found(self.root / "steps")), default=0)
-        room = parts.room(self.root)
-        if last > room:
-            raise Unavailable(
-                f"the last checkpoint has {last >> 20} MiB, but shared memory has room for "
-                f"{max(room, 0) >> 20} MiB; give the container more shared memory (--shm-size)"
-            )
+        try:
+            room = parts.room(self.root)
+        except OSError as gone:
+            return str(gone)
+        told = f"the last checkpoint has {last >> 20} MiB, but shared memory has room for "
+        told += f"{max(room, 0) >> 20} MiB; give the container more shared memory (--shm-size)"
+        return told if last > room else ""
 
     def agreed(self, place: Path) -> parts.PartKey | None:
         """Return the step that the coordinator found complete when this world was formed; None if
@@ -245,6 +247,18 @@ def _memory() -> _Memory | None:
                 return None
             time.sleep(_LOOK_SECONDS)
     return memory
+
+
+def _lacking(memory: _Memory | None, sharded: bool) -> str:
+    """Return why the state cannot be kept in memory; empty if it can, or if there is no agent. A
+    state with pieces on every rank needs the memory of all of them.
+    """
+    every = [None if memory is None else memory.lacking()]
+    if sharded and _distributed():
+        own, every = every[0], every * _torch().distributed.get_world_size()
+        _torch().distributed.all_gather_object(every, own)
+    told = next(filter(None, every), "")
+    return told or ("the agent of another rank has no memory" if {None, ""} <= set(every) else "")
 
 
 def _place(path: str | None) -> Path:

@@ -202,6 +202,18 @@ def test_two_jobs_of_one_name_never_share_memory(tmp_path: Path) -> None:
     assert saved == [["step-7.pt"], ["step-8.pt", "step-9.pt"]]
 
 
+def test_a_step_is_whole_on_storage_if_one_host_has_no_memory(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with company(tmp_path, 2) as agents:
+            with no_memory(agents.here[1]):
+                saved = await agents.run(agents.world(1, 1), FSDP + STEPS)
+                assert sorted(os.listdir(tmp_path / "checkpoint")) == ["step-2", "step-3"]
+                loaded = await agents.run(agents.world(1, 1), FSDP + LOAD_FSDP)
+            assert {each.split()[0] for each in loaded} == set(saved)
+
+    asyncio.run(story())
+
+
 def test_a_file_that_no_agent_had_once_is_fetched_the_next_time(tmp_path: Path) -> None:
     async def story() -> None:
         async with company(tmp_path, 2) as agents:
