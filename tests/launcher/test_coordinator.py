@@ -16,13 +16,14 @@ from launcher import messages
 from launcher.coordinator.brain import FixedDesiredWorld, Reports
 from launcher.coordinator.coordinator import Coordinator
 from launcher.coordinator.leadership import SoleLeadership
+from launcher.coordinator.world.ledger import WorldLedger
 from launcher.coordinator.world.terms import CoordinatorTerms
 from launcher.messages import Connection, digest
 from launcher.values.config import WorldDocument
 from launcher.values.diagnosis.signs import Signs
 from launcher.values.observation import WorldRules
 from launcher.values.replica import JobPlace, read
-from launcher.values.workers import ProbeEvent, WorkerExit
+from launcher.values.workers import ProbeEvent, Progress, WorkerExit
 from tests.launcher.elastic import JOB, desired
 from tests.launcher.observations import ORDINARY
 
@@ -507,6 +508,37 @@ def test_a_port_that_another_program_took_is_replaced_and_no_failure(tmp_path: P
             world = (await agent.hear(messages.Run)).world
 
             assert (world.cause, world.restart_count, world.master_port) == (Cause.MEMBERSHIP, 0, 1)
+
+    run(story())
+
+
+def test_heartbeats_write_only_the_newest_of_very_many_checkpoints(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with coordinating(tmp_path, desired(1)) as connect:
+            agent = await connect(hello(0))
+            await agent.steps()
+            for step in range(1, 3001):
+                agent.says("saved", path=f"/checkpoints/step-{step}.pt", step=step)
+            progress = Progress(
+                rank=0,
+                local_rank=0,
+                pid=1,
+                steps=3000,
+                last_step_ns=1,
+                saved_step=3000,
+                parked=False,
+                first_step_ns=1,
+            )
+            past = None
+            while past is None or past.steps < 3000:
+                beat = messages.Heartbeat(epoch=1, now_ns=1, progress=(progress,))
+                agent.connection.send(beat)
+                await agent.hear(messages.Lease)
+                ledger = JobPlace(tmp_path).find("ledger", WorldLedger)
+                past = None if ledger is None else ledger.past
+
+            assert past.saved["/checkpoints/step-3000.pt"] == 3000
+            assert len(past.saved) < 1000
 
     run(story())
 

@@ -10,6 +10,7 @@ import pytest
 
 from brain.errors import BadInput
 from launcher.values.config import LogConfig, Std
+from launcher.values.workers import ProbeEvent
 from launcher.workers.workers import Workers
 from tests.launcher.building import a_config, a_world, soon
 from tests.launcher.fork_servers import a_command, a_fork_server, a_script, forked, printed
@@ -77,7 +78,7 @@ async def reached_while_held(directory: Path, act: str, preload: str = "learned"
     config = a_script(directory, TOLD % act, preload=preload, **environment)
     try:
         async with a_fork_server(config) as (fork_server, _):
-            fork_server.checkpoints.add(str(directory / "old/model.pt"))
+            fork_server.checkpoints.append(str(directory / "old/model.pt"))
             async with forked(config, fork_server, held=True) as watched:
                 await watched.until(lambda: any(e.event == "gated" for e in watched.events))
                 assert watched.workers.gated
@@ -100,6 +101,27 @@ def test_it_waits_before(what: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", UNFELT)
 def test_it_does_not_wait_before(what: str, tmp_path: Path) -> None:
     assert asyncio.run(reached_while_held(tmp_path, UNFELT[what])) == "before beyond "
+
+
+def test_workers_are_prepared_however_many_checkpoints_the_job_has_saved(tmp_path: Path) -> None:
+    a_place(tmp_path)
+    saved = ProbeEvent(rank=0, local_rank=0, epoch=1, event="saved")
+    steps = [
+        replace(saved, path=f"/mnt/checkpoints/language-model-of-a-team/run-17/step-{step}.pt")
+        for step in range(5000)
+    ]
+
+    async def story() -> None:
+        config = a_script(tmp_path, "open('old/model.pt').read()")
+        async with a_fork_server(config) as (fork_server, _):
+            for event in (*steps, replace(saved, path=str(tmp_path / "old/model.pt"))):
+                fork_server.heard(event)
+            async with forked(config, fork_server, held=True) as watched:
+                await watched.until(lambda: any(e.event == "gated" for e in watched.events))
+                watched.workers.release()
+                await watched.all()
+
+    asyncio.run(story())
 
 
 def test_what_is_imported_only_by_the_script_is_seen_by_gate_and_probe_alike(

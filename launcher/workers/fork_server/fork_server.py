@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,6 +34,9 @@ _TRIES = 10
 _KEEP_SECONDS = 1.0
 #: Seconds after which a server that makes no worker hangs: one that imports is waited for before.
 _PATIENCE_SECONDS = 60.0
+#: Newest checkpoints that a prepared worker is told, all in one environment variable. It recognizes
+#: older ones by their age.
+_CHECKPOINTS = 100
 
 
 class ForkServer:
@@ -52,8 +56,10 @@ class ForkServer:
         self._tending: asyncio.Task[Readiness] | None = None
         self._learning: asyncio.Task[None] | None = None
         self._said: set[str] = set()
-        #: When this agent began (Unix and monotonic seconds), and what its workers saved since.
-        self._began, self.checkpoints = (time.time(), time.monotonic()), set[str]()
+        #: When this agent began: Unix and monotonic seconds.
+        self._began = time.time(), time.monotonic()
+        #: The newest files and directories that its workers saved since.
+        self.checkpoints = deque[str](maxlen=_CHECKPOINTS)
         #: Ends what is left if this agent is killed; one for all worlds.
         self.guard = process.Guard()
 
@@ -138,8 +144,8 @@ class ForkServer:
         """Handle a worker's event about imports or saves; return True if no other object needs the
         event.
         """
-        if event.event == "saved" and event.path:
-            self.checkpoints.add(event.path)
+        if event.event == "saved" and event.path and event.path not in self.checkpoints:
+            self.checkpoints.append(event.path)
         if event.event == "learned" and event.path:
             self._learn(event.path)
         if event.event == "settings" and event.path:

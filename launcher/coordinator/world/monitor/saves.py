@@ -5,6 +5,10 @@ from launcher.values.observation import Saves, WorldParking
 from launcher.values.ram_checkpoint import links
 from launcher.values.workers import ProbeEvent
 
+#: Newest saved paths that a world remembers, and the least number for each worker that saves. The
+#: coordinator writes all of them at each heartbeat.
+_PATHS, _PATHS_PER_SAVER = 500, 4
+
 
 class WorldSaves:
     """The checkpoints that a world's workers have saved, and the workers that have parked.
@@ -28,7 +32,7 @@ class WorldSaves:
 
     @property
     def paths(self) -> list[str]:
-        """Checkpoints that this world has saved."""
+        """Newest checkpoints that this world has saved, the newest last."""
         return list(self._saved)
 
     @property
@@ -52,8 +56,11 @@ class WorldSaves:
 
     def save(self, event: ProbeEvent, path: str, now: float, *, stepping: bool) -> bool:
         """Store a completed save; return True if it may change a decision."""
-        self._saved[path] = (event.step or 0, bool(event.replaced))
         self._savers.add(event.rank)
+        self._saved.pop(path, None)  # the newest is the last
+        self._saved[path] = (event.step or 0, bool(event.replaced))
+        while len(self._saved) > max(_PATHS, _PATHS_PER_SAVER * len(self._savers)):
+            del self._saved[next(iter(self._saved))]
         fresh = event.step is None or event.step > self._saved_step
         if fresh:
             self._saved_at.append(now)
