@@ -48,9 +48,9 @@ def member(steps: Callable[[], int], device: torch.device) -> SessionMember | No
         return None
     _wait_at_gate()
     try:
-        made = SessionMember(
-            told["socket"], int(os.environ["LOCAL_RANK"]), device=device, steps=steps
-        )
+        # LOCAL_RANK is 0 in all workers with --virtual-local-rank.
+        local_rank = int(told.get("local_rank", os.environ["LOCAL_RANK"]))
+        made = SessionMember(told["socket"], local_rank, device=device, steps=steps)
         sys.modules["_brain_elastic"].failing = made.failing  # type: ignore[attr-defined]
         return made
     except OSError as cannot:

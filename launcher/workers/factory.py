@@ -107,7 +107,7 @@ class WorkerFactory:
             control=str(control.path),
             agent=str(self._directory / "agent"),
             gate=self._gate(),
-            elastic=self._elastic,
+            elastic=self._elastic and {**self._elastic, "local_rank": local_rank},
             learn=self._learn(local_rank),
             first=self._first(),
         )

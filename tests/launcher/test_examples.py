@@ -1,6 +1,9 @@
 """A script becomes elastic by three lines, and asks the session what it asked its group."""
 
 import difflib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -36,3 +39,17 @@ def test_three_lines_make_a_plain_script_elastic() -> None:
         "+ while session.steps < STEPS:",
         "+ with session.step():",
     ]
+
+
+def test_workers_that_all_have_local_rank_0_join_one_session() -> None:
+    brain_run = str(Path(sys.executable).parent / "brain-run")
+    command = [brain_run, "--nproc-per-node=2", "--virtual-local-rank"]
+    done = subprocess.run(
+        [*command, str(EXAMPLES / "ddp_elastic.py"), "1"],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "0,1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "step 0: 2 workers" in done.stdout
