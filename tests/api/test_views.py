@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from brain import calls, lifecycle
-from brain.api.views import sparklines
 from brain.lifecycle.observed import look
 from brain.types.diagnosis import Diagnosis, FailureKind
 from brain.types.job import Job, JobId, JobState
@@ -15,7 +14,7 @@ from brain.types.recommendation import Prediction
 from brain.types.telemetry import Phase
 from brain.types.world import MemoryCheckpoint, ReplicaState, WorldEvent, WorldReport
 from brain.views import JobView, MemoryView
-from tests.api.app import Api, run_for_a_minute
+from tests.api.app import Api
 from tests.builders import at, explanation, plan, recommendation, replica, throughput, world
 
 PROMISE = Prediction(examples_per_second=600, low=500, high=700)
@@ -286,49 +285,6 @@ def test_the_sparkline_has_gaps_where_nothing_was_measured(api: Api, running: Jo
     line = view(api, running).sparkline
     assert line[0] == pytest.approx(640, rel=0.05)
     assert line[-1] is None
-
-
-def _lines(api: Api) -> list[tuple[float | None, ...]]:
-    """The sparklines of the list of jobs."""
-    with api.client() as client:
-        return [row.sparkline for row in client.send(calls.jobs()).items]
-
-
-def test_a_list_of_more_jobs_than_sparklines_are_kept_has_them_all(
-    api: Api, running: JobId, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    api.now = at(0)
-    run_for_a_minute(api, "another")
-    monkeypatch.setattr(sparklines, "_KEPT", 1)
-    first = _lines(api)
-    assert len(first) == 2
-    assert all(any(line) for line in first)
-    assert _lines(api) == first
-
-
-def test_the_sparkline_of_a_job_that_ended_has_its_last_samples(api: Api, running: JobId) -> None:
-    def measure(second: int) -> None:
-        with api.stores.transaction() as tx:
-            tx.telemetry.add([throughput(second, job=running)], received_at=api.now)
-
-    def of_last_points() -> list[bool]:
-        return [point is not None for point in _lines(api)[0][-3:]]
-
-    hour = 3600
-    measure(hour - 250)
-    api.now = at(hour)
-    assert of_last_points() == [False, False, False]
-    with api.stores.transaction() as tx:
-        job = tx.jobs.get(running)
-        lifecycle.end(tx, job, JobState.SUCCEEDED, "all done", at(hour + 10), exit_code=0)
-    api.now = at(hour + 10)
-    measure(hour + 5)
-    assert of_last_points() == [False, False, True]
-    api.now = at(hour + 400)
-    measure(hour - 80)
-    assert of_last_points() == [False, True, True]
-    api.now = at(3 * hour)
-    assert of_last_points() == [False, True, True]
 
 
 def test_warm_up_counts_for_nothing(api: Api, running: JobId) -> None:
