@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,7 +221,7 @@ def _compute_seconds(
         told = [s.exchange_wait_seconds for s in samples if s.exchange_wait_seconds is not None]
         if not told or newest.processes < 2:
             return None
-        waits.append(float(np.median(told)))
+        waits.append(median(told))
     computing = max(step_seconds - min(waits), LEAST_COMPUTING * step_seconds)
     return computing / newest.accumulation
 
@@ -234,9 +235,9 @@ def _data_wait_seconds(
     are subtracted.
     """
     waits = [
-        np.median([it.data_wait_seconds - _burst_seconds(it) for it in of]) for of in ranks.values()
+        median(it.data_wait_seconds - _burst_seconds(it) for it in of) for of in ranks.values()
     ]
-    return min(max(0.0, float(max(waits))), step_seconds)
+    return min(max(0.0, max(waits)), step_seconds)
 
 
 def _burst_seconds(sample: ThroughputSample) -> float:

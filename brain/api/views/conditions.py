@@ -138,7 +138,7 @@ def _measured_conditions(
         if (hang := _hang(world)) is not None:
             return [("Hung", hang.sentence)]
         return [("StaleTelemetry", f"the newest sample is {duration(age)} old")]
-    slow = next((worker for worker in seen.workers() if worker.straggler), None)
+    slow = seen.straggler()
     if slow is None:
         return []
     more = percent(slow.deviation)

@@ -233,6 +233,8 @@ def _groups(job: Job, wish: DesiredWorld, members: Sequence[Member]) -> tuple[Gr
 
 
 def _promised(plans: Sequence[ScalePlan], job: Job, world: World | None) -> Prediction | None:
+    if not plans:
+        return None
     generation, _ = lifecycle.standing(plans, job)
     stands = next((plan for plan in plans if plan.generation == generation), None)
     if stands is None or world is None or world.replicas != stands.target.replicas:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, reduce
 from math import sqrt
 from statistics import fmean, median, stdev
 
@@ -17,7 +17,7 @@ from brain.lifecycle.observed import (
 )
 from brain.models.fitting import Point as Measured
 from brain.ports import SeriesBucket, Transaction
-from brain.series import METRICS, buckets
+from brain.series import METRICS, MetricReading, buckets
 from brain.settings import Settings
 from brain.types.job import Job, JobState
 from brain.types.recommendation import Prediction
@@ -96,7 +96,7 @@ class RecentMeasurements:
         counts_steps = self.metric == "steps_per_second"
         if isinstance(found, Measured) and counts_steps == (found.examples_per_step is None):
             return found.measured
-        points = self._points(self.metric, self._recent, _SLICES) if self.stepping else ()
+        points = self._slices() if self.stepping else ()
         if not points:
             return None
         means = [point.mean for point in points]
@@ -126,10 +126,11 @@ class RecentMeasurements:
         """
         of_workers = metric == "data_wait_share"
         samples: Sequence[Sample] = self._recent if of_workers else self._hosts
-        points = self._points(metric, samples, 1) if self.stepping else ()
-        if not points:
+        found = [one for one in map(METRICS[metric], samples) if one] if self.stepping else []
+        if not found:
             return None
-        return min(1.0, points[-1].mean) if of_workers else points[-1].mean
+        mean = reduce(MetricReading.joined, found).mean
+        return min(1.0, mean) if of_workers else mean
 
     def age_seconds(self, now: datetime) -> float | None:
         """Return the seconds since the newest stored raw sample; never negative."""
@@ -167,6 +168,14 @@ class RecentMeasurements:
             for rank, seconds in sorted(times.items())
         )
 
+    def straggler(self) -> WorkerView | None:
+        """Return the first worker by rank that is much slower than the median worker, if any; a
+        single worker has no others to compare.
+        """
+        if len({sample.place.rank for sample in self._recent}) < 2:
+            return None
+        return next((worker for worker in self.workers() if worker.straggler), None)
+
     def _heard(self) -> Sequence[ThroughputSample]:
         """Return the samples of the last minute, or else of the last minute that has any."""
         if self._world is None:
@@ -180,13 +189,12 @@ class RecentMeasurements:
     def _last(self) -> ThroughputSample | None:
         return next((s for s in reversed(self._samples) if s.place.rank == 0), None)
 
-    def _points(
-        self, metric: str, samples: Sequence[Sample], points: int
-    ) -> Sequence[SeriesBucket]:
-        """The series of ``metric`` over the last minute, by the rules of every store."""
-        drawn = buckets(metric, since=self._now - self._window, until=self._now, points=points)
-        read = METRICS[metric]
-        found = [(drawn.index(sample.measured_at), read(sample)) for sample in samples]
+    def _slices(self) -> Sequence[SeriesBucket]:
+        """Return the throughput in slices of the last minute, by the rules of every store."""
+        since = self._now - self._window
+        drawn = buckets(self.metric, since=since, until=self._now, points=_SLICES)
+        read = METRICS[self.metric]
+        found = [(drawn.index(sample.measured_at), read(sample)) for sample in self._recent]
         # The instant ``now`` itself belongs to the last slice.
-        last = points - 1
+        last = _SLICES - 1
         return drawn.drawn((min(i, last), one) for i, one in found if one is not None)
