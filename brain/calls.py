@@ -147,9 +147,17 @@ def lift_advise_only(job: str, *, dry_run: bool = False) -> Call[JobView]:
     return _post(f"/jobs/{job}:lift-advise-only", {}, JobView, dry_run=dry_run)
 
 
-def plans_of(job: str) -> Call[Page[PlanView]]:
-    """Read all plans of a job, newest (highest generation) first."""
-    return _get(f"/jobs/{job}/plans", Page[PlanView])
+def plans_of(
+    job: str, *, page_token: str = "", page_size: int | None = None
+) -> Call[Page[PlanView]]:
+    """Read one page of the plans of a job, newest (highest generation) first."""
+    query = {"page_size": str(page_size or ""), "page_token": page_token}
+    return _get(f"/jobs/{job}/plans", Page[PlanView], **query)
+
+
+def plan(job: str, generation: int) -> Call[PlanView]:
+    """Read one plan of a job."""
+    return _get(f"/jobs/{job}/plans/{generation}", PlanView)
 
 
 def resize(job: str, request: ResizeRequest, *, dry_run: bool = False) -> Call[PlanView]:

@@ -56,6 +56,7 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "POST /api/v1/jobs/{job}:resume": _SUBMITTERS | _SCALERS,
     "POST /api/v1/jobs/{job}:lift-advise-only": _SUBMITTERS,
     "GET /api/v1/jobs/{job}/plans": _READERS | _SCALERS,
+    "GET /api/v1/jobs/{job}/plans/{generation}": _READERS | _SCALERS,
     # The scaler passes on requests made in the cluster (a ScalePlan object, `kubectl scale`).
     "POST /api/v1/jobs/{job}/plans": _SUBMITTERS | _SCALERS,
     "GET /api/v1/jobs/{job}/recommendation": _READERS,

@@ -93,8 +93,7 @@ class Story:
 
     def plan(self, generation: int) -> ScalePlan:
         """Return one plan of the job, as Brain shows the plan now."""
-        found = self.client.send(calls.plans_of(self.job)).items
-        return next(view.plan for view in found if view.plan.generation == generation)
+        return self.client.send(calls.plan(self.job, generation)).plan
 
     def until(self, stage: str, seconds: float, look: Callable[[JobDetail], T | None]) -> T:
         """Wait until ``look`` finds a value in the job, and return this value.

@@ -1,6 +1,6 @@
 """Commands for plans and the reasons behind them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -70,7 +70,7 @@ def plans(client: BrainClient, job: str | None, filter: str, sort: str, form: st
     if job and sort:
         raise click.UsageError("--sort is for the plans of all jobs; leave out the job or --sort")
     if job is not None:
-        found = list(client.send(calls.plans_of(job)).items)
+        found = list(_plans_of(client, job))
     else:
         found = list(
             pages(client, lambda token: calls.plans(filter=filter, sort=sort, page_token=token))
@@ -227,21 +227,31 @@ def find(client: BrainClient, plan: str, state: PlanState) -> PlanView:
     """
     named, at, version = plan.partition("@")
     job, slash, generation = named.partition("/")
-    found = client.send(calls.plans_of(job)).items
     if slash and not generation.isdecimal():
         raise BadInput(
             f"{plan!r} is neither JOB nor JOB/GENERATION; `brain plans` lists the plans",
             field="plan",
         )
-    if slash:
-        found = tuple(view for view in found if view.plan.generation == int(generation))
-    if not found:
-        which = f" {generation}" if slash else ""
-        raise UnknownPlan(f"{job} has no plan{which}; `brain plans {job}` lists its plans")
-    seen = next((view for view in found if view.plan.state is state), found[0])
+    seen = client.send(calls.plan(job, int(generation))) if slash else _newest(client, job, state)
     if at and version != str(seen.plan.version):
         raise BadInput(f"{plan} has changed since you saw it. {_look_again(seen)}", field="plan")
     return seen
+
+
+def _newest(client: BrainClient, job: str, state: PlanState) -> PlanView:
+    """Return the newest plan of a job in ``state``; if there is none, the newest plan."""
+    newest: PlanView | None = None
+    for view in _plans_of(client, job):
+        if view.plan.state is state:
+            return view
+        newest = newest or view
+    if newest is None:
+        raise UnknownPlan(f"{job} has no plan; `brain plans` lists the plans")
+    return newest
+
+
+def _plans_of(client: BrainClient, job: str) -> Iterator[PlanView]:
+    yield from pages(client, lambda token: calls.plans_of(job, page_token=token))
 
 
 def _renewed(view: PlanView) -> bool:

@@ -229,6 +229,11 @@ class SqlPlans:
             self._known[job] = self._read(_PLANS_OF, job=job)
         return list(self._known[job])
 
+    def page_of(self, job: JobId, *, below: int | None, size: int) -> Sequence[ScalePlan]:
+        if below is None:
+            return self._read(_NEWEST_OF, job=job, size=size)
+        return self._read(_NEWEST_BELOW, job=job, below=below, size=size)
+
     def effective(self, job: JobId) -> Sequence[ScalePlan]:
         return self._effective_of(job)[0]
 
@@ -324,6 +329,8 @@ _DECISION = sa.select(decisions.c.recommendation).where(decisions.c.job == sa.bi
 _MINE = sa.select(plans).where(plans.c.job == sa.bindparam("job"))
 _PLAN = _MINE.where(plans.c.generation == sa.bindparam("generation"))
 _PLANS_OF = _MINE.order_by(plans.c.generation.desc())
+_NEWEST_OF = _PLANS_OF.limit(sa.bindparam("size"))
+_NEWEST_BELOW = _NEWEST_OF.where(plans.c.generation < sa.bindparam("below"))
 _PLANS_AMONG = (
     sa.select(plans)
     .where(plans.c.job.in_(sa.bindparam("jobs", expanding=True)))

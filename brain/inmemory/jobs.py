@@ -137,6 +137,10 @@ class MemoryPlans:
         plans = self._rows.get(job, {}).values()
         return sorted(plans, key=lambda plan: plan.generation, reverse=True)
 
+    def page_of(self, job: JobId, *, below: int | None, size: int) -> Sequence[ScalePlan]:
+        plans = self.of(job)
+        return [plan for plan in plans if below is None or plan.generation < below][:size]
+
     def effective(self, job: JobId) -> Sequence[ScalePlan]:
         return effective(self.of(job))
 

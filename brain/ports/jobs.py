@@ -114,6 +114,12 @@ class PlanStore(Protocol):
         """Return all plans of a job, highest generation first."""
         ...
 
+    def page_of(self, job: JobId, *, below: int | None, size: int) -> Sequence[ScalePlan]:
+        """Return at most ``size`` plans of a job whose generations are below ``below``, highest
+        generation first; if ``below`` is None, return the newest plans.
+        """
+        ...
+
     def effective(self, job: JobId) -> Sequence[ScalePlan]:
         """Return the plans that determine a job's present, highest generation first: its newest
         plan, its active plan, and those whose targets worlds have met.

@@ -25,8 +25,10 @@ from brain.errors import (
     Overloaded,
     Unavailable,
     UnknownJob,
+    UnknownPlan,
 )
 from brain.types.job import FINISHED, JobCopy, JobId, JobState, ObjectCondition
+from brain.types.plan import ScalePlan
 from brain.types.resources import PoolName, Resources
 from brain.types.world import WorldReport
 from brain.views import JobDetail, JobEdit, JobView, PlanView, ResizeRequest
@@ -224,9 +226,12 @@ class OperatorsBrain:
         except UnknownJob:
             return None
 
-    def plans(self, job: JobId) -> tuple[PlanView, ...]:
-        """Return the job's plans, highest generation first."""
-        return self._client.send(calls.plans_of(job)).items
+    def plan(self, job: JobId, generation: int) -> ScalePlan | None:
+        """Return one of the job's plans; None if Brain does not know the job or the plan."""
+        try:
+            return self._client.send(calls.plan(job, generation)).plan
+        except (UnknownJob, UnknownPlan):
+            return None
 
     def resize(
         self,

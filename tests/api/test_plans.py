@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from brain import calls
+from brain.api.pages import token_of
 from brain.errors import BadInput, Conflict, NotAllowed, UnknownPlan, VersionMismatch
 from brain.settings import Settings
 from brain.types.plan import Outcome, PlanKind, PlanState, Verdict
@@ -200,6 +201,50 @@ def test_the_list_goes_on_from_its_token(api: Api, proposed: str) -> None:
         second = admin.send(calls.plans(page_size=1, page_token=first.next_page_token or ""))
     assert [page.items[0].plan.generation for page in (first, second)] == [2, 1]
     assert second.next_page_token is None
+
+
+def test_the_plans_of_a_job_go_on_from_their_token(api: Api, proposed: str) -> None:
+    with api.client() as admin:
+        admin.send(calls.reject(proposed, 1, PlanDecision()))
+        with api.stores.transaction() as tx:
+            tx.plans.add(plan(2, job=proposed))
+        first = admin.send(calls.plans_of("digits", page_size=1))
+        second = admin.send(
+            calls.plans_of("digits", page_size=1, page_token=first.next_page_token or "")
+        )
+        every = admin.send(calls.plans_of("digits"))
+    assert [page.items[0].plan.generation for page in (first, second)] == [2, 1]
+    assert second.next_page_token is None
+    assert every.items == first.items + second.items
+
+
+def test_a_client_that_knows_no_pages_gets_the_newest_plans_of_a_job(
+    api: Api, proposed: str
+) -> None:
+    with api.client() as admin:
+        admin.send(calls.reject(proposed, 1, PlanDecision()))
+    with api.stores.transaction() as tx:
+        for generation in range(2, 503):
+            tx.plans.add(plan(generation, job=proposed, state=PlanState.EXPIRED))
+    with api.http(api.token()) as http:
+        found = http.get("/api/v1/jobs/digits/plans").json()
+    generations = [view["plan"]["generation"] for view in found["items"]]
+    assert generations == list(range(502, 2, -1))
+    assert found["next_page_token"]
+
+
+def test_a_token_of_another_list_is_refused_for_the_plans_of_a_job(api: Api, proposed: str) -> None:
+    refused = pytest.raises(BadInput, match="leave it out to start at the first page")
+    with api.client() as admin, refused:
+        admin.send(calls.plans_of("digits", page_token=token_of("a name")))
+
+
+def test_one_plan_of_a_job_is_read_by_its_generation(api: Api, proposed: str) -> None:
+    with api.client() as admin:
+        view = admin.send(calls.plan("digits", 1))
+        with pytest.raises(UnknownPlan, match="no plan of generation 7"):
+            admin.send(calls.plan("digits", 7))
+        assert admin.send(calls.plans_of("digits")).items == (view,)
 
 
 def test_shadow_plans_say_so(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -55,6 +55,8 @@ def test_every_error_of_the_tree_has_a_status(kind: type[errors.BrainError]) -> 
         ("GET", "/api/v1/jobs?page_token=!!", 422, "BadInput"),
         ("GET", "/api/v1/jobs?filter=colour:red", 422, "BadInput"),
         ("GET", "/api/v1/plans?page_token=Ng", 422, "BadInput"),
+        ("GET", "/api/v1/jobs/digits/plans?page_token=!!", 422, "BadInput"),
+        ("GET", "/api/v1/jobs/digits/plans/99999999999999999999", 422, "BadInput"),
         ("GET", "/api/v1/jobs/none/logs?replica=x", 422, "BadInput"),
         ("DELETE", "/api/v1/freeze/everything", 422, "BadInput"),
         ("DELETE", "/api/v1/tokens/none", 404, "NotFound"),

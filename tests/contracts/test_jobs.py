@@ -272,6 +272,16 @@ class TestPlanStore:
             rest = t.plans.page(after=(last.created_at, last.job, last.generation), size=2)
         assert [each.job for each in (*first, *rest)] == ["c", "b", "a"]
 
+    def test_pages_the_plans_of_a_job_from_the_highest_generation(self, stores: Stores) -> None:
+        with stores.transaction() as t:
+            for generation in (1, 2, 3):
+                t.plans.add(plan(generation, state=PlanState.EXPIRED))
+            t.plans.add(plan(9, job="other"))
+            first = t.plans.page_of(JOB, below=None, size=2)
+            rest = t.plans.page_of(JOB, below=first[-1].generation, size=2)
+        assert [each.generation for each in first] == [3, 2]
+        assert [each.generation for each in rest] == [1]
+
     def test_keeps_the_latest_decision_about_a_job(self, stores: Stores) -> None:
         with stores.transaction() as t:
             assert t.plans.decision(JOB) is None

@@ -32,6 +32,7 @@ QUESTIONS: dict[str, Callable[[Transaction], object]] = {
     "page of jobs": lambda t: t.jobs.page(after=("x",), size=10),
     "active plan": lambda t: t.plans.active(JOB),
     "plans of a job": lambda t: t.plans.of(JOB),
+    "page of a job's plans": lambda t: t.plans.page_of(JOB, below=7, size=10),
     "plans of a pool": lambda t: t.plans.since_reached(PoolName("local")),
     "inbox": lambda t: t.plans.page(after=(NOW, JOB, 1), size=10),
     "recent throughput": lambda t: t.telemetry.throughput(JOB, since=NOW, epoch=1),

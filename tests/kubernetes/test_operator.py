@@ -1,14 +1,17 @@
 """ElasticJobs and ScalePlans as the operator keeps them: a cluster, and a Brain in process."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from brain import calls
+from brain.api.pages import LARGEST
 from brain.errors import BadInput, Conflict
 from brain.types.job import Intent
+from brain.types.plan import PlanState
 from brain.types.record import Role
 from brain.types.world import ReplicaExit
 from brain.views import ResizeRequest
@@ -222,6 +225,20 @@ def test_of_two_plans_the_newer_supersedes_the_other(place: Place):
     place.look()
 
     until("the first is over", lambda: place.status(first).get("phase") == "Superseded")
+
+
+def test_a_plan_is_followed_below_a_page_of_newer_plans(place: Place):
+    made = accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
+    asked = place.apply(plan(2))
+    place.says(asked, "Accepted", "True", "Valid")
+    with place.api.stores.transaction() as tx:
+        (taken,) = tx.plans.of(made["metadata"]["uid"])
+        tx.plans.put(replace(taken, state=PlanState.SUPERSEDED))
+        for generation in range(2, 3 + LARGEST):
+            tx.plans.add(replace(taken, generation=generation, state=PlanState.EXPIRED))
+    place.look()
+
+    until("it is over", lambda: place.status(asked).get("phase") == "Superseded")
 
 
 def test_an_expired_plan_is_refused(place: Place):

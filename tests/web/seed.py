@@ -32,6 +32,7 @@ from brain.types.sharing import (
     StoredPolicy,
 )
 from brain.types.world import Cause, Member, Replica, ReplicaState, World
+from tests.builders import plan
 from tests.web.measured import AHEAD, NODE, RATE, machine_of, steps_of
 
 LOCAL = PoolName("local")
@@ -116,6 +117,13 @@ def supersede(stores: Stores, now: datetime, *, generation: int) -> None:
         plan = tx.plans.get(DIGITS, generation)
         tx.plans.put(plan.moved(PlanState.SUPERSEDED, now))
         event(tx, "plan.Superseded", "a newer plan came", now, generation)
+
+
+def expired(stores: Stores, *, above: int, count: int) -> None:
+    """So many expired plans of digits, which came after the generation ``above``."""
+    with stores.transaction() as tx:
+        for generation in range(above + 1, above + 1 + count):
+            tx.plans.add(plan(generation, job=DIGITS, state=PlanState.EXPIRED))
 
 
 def advise_only(stores: Stores, why: str) -> None:

@@ -3,18 +3,21 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import Query, Response
+import msgspec
+from fastapi import Path, Query, Response
 
 from brain import errors, lifecycle
 from brain.api import orders, routers, views
 from brain.api.acting import Act
 from brain.api.deps import AboutJob, Here, PageSize, Who, answer, asked
 from brain.api.filters import Filter, parse_filter
+from brain.api.pages import LARGEST, key_of, page_of
 from brain.api.problems import problems
 from brain.api.queries import Fields, picked
 from brain.api.spans import Instant, range_of
 from brain.ports import Transaction
 from brain.scaling import expected_scaling
+from brain.types.job import Job
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.recommendation import Recommendation
 from brain.types.record import Principal, Role
@@ -33,6 +36,10 @@ router = routers.router("plans")
 
 #: Keys of ``filter`` for plans.
 KEYS = {"state": frozenset(PlanState), "kind": frozenset(PlanKind), "job": None, "project": None}
+
+#: The largest generation that a store can compare.
+_HIGHEST = 2**31 - 1
+Generation = Annotated[int, Path(ge=0, le=_HIGHEST)]
 
 #: Most characters of an author that a scaler names: a program and the name of an object.
 _LONGEST_NAME = 600
@@ -77,16 +84,42 @@ def plans(
 
 
 @router.get(
-    "/jobs/{job}/plans", response_model=Page[PlanView], responses=problems(errors.UnknownJob)
+    "/jobs/{job}/plans",
+    response_model=Page[PlanView],
+    responses=problems(errors.UnknownJob, errors.BadInput),
 )
-def plans_of(about: AboutJob) -> Response:
+def plans_of(about: AboutJob, page_size: PageSize = LARGEST, page_token: str = "") -> Response:
     """Return the plans of a job, highest generation first."""
     here = about.here
-    return about.read(
-        lambda tx, job: Page(
-            items=views.plans(tx, tx.plans.of(job.id), here.settings, here.clock())
+    after: int | None = key_of(page_token, Annotated[int, msgspec.Meta(ge=0, le=_HIGHEST)])
+
+    def read(tx: Transaction, job: Job) -> Page[PlanView]:
+        page = page_of(
+            lambda below, size: tx.plans.page_of(job.id, below=below, size=size),
+            lambda plan: plan.generation,
+            after=after,
+            size=page_size,
         )
-    )
+        items = views.plans(tx, page.items, here.settings, here.clock())
+        return Page(items=items, next_page_token=page.next_page_token)
+
+    return about.read(read)
+
+
+@router.get(
+    "/jobs/{job}/plans/{generation}",
+    response_model=PlanView,
+    responses=problems(errors.UnknownJob, errors.UnknownPlan),
+)
+def plan(generation: Generation, about: AboutJob) -> Response:
+    """Return one plan of a job."""
+    here = about.here
+
+    def read(tx: Transaction, job: Job) -> PlanView:
+        found = tx.plans.get(job.id, generation)
+        return views.plans(tx, [found], here.settings, here.clock())[0]
+
+    return about.read(read)
 
 
 @router.post(
@@ -166,7 +199,7 @@ def edit(about: AboutJob, act: Act) -> Response:
     response_model=PlanView,
     responses=problems(errors.UnknownPlan, errors.Conflict, errors.VersionMismatch),
 )
-def approve(generation: int, about: AboutJob, act: Act) -> Response:
+def approve(generation: Generation, about: AboutJob, act: Act) -> Response:
     """Approve a proposed plan, if its version is still the one that the person saw."""
     return _decide(about, act, generation, lifecycle.approve, settings=about.here.settings)
 
@@ -176,7 +209,7 @@ def approve(generation: int, about: AboutJob, act: Act) -> Response:
     response_model=PlanView,
     responses=problems(errors.UnknownPlan, errors.Conflict, errors.VersionMismatch),
 )
-def reject(generation: int, about: AboutJob, act: Act) -> Response:
+def reject(generation: Generation, about: AboutJob, act: Act) -> Response:
     """Reject a proposed or approved plan."""
     return _decide(about, act, generation, lifecycle.reject, why=True)
 
@@ -186,7 +219,7 @@ def reject(generation: int, about: AboutJob, act: Act) -> Response:
     response_model=PlanView,
     responses=problems(errors.UnknownPlan, errors.Conflict, errors.VersionMismatch),
 )
-def rollback(generation: int, about: AboutJob, act: Act) -> Response:
+def rollback(generation: Generation, about: AboutJob, act: Act) -> Response:
     """Create a plan that returns the job to the size before its present plan; the answer is the new
     plan.
     """

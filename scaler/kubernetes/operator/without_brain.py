@@ -17,7 +17,7 @@ from typing import Any
 
 from brain import wire
 from brain.client import Call
-from brain.errors import BadInput, Conflict, Unavailable, UnknownJob
+from brain.errors import BadInput, Conflict, Unavailable, UnknownJob, UnknownPlan
 from brain.types.job import (
     FINISHED,
     Intent,
@@ -131,7 +131,7 @@ class OwnRule:
             r"POST /jobs/([^/]+)/replicas": self._report,
             r"POST /jobs/([^/]+)/token": self._token,
             r"GET /jobs/([^/]+)/environment": lambda job, call: {},
-            r"GET /jobs/([^/]+)/plans": lambda job, call: Page(items=()),
+            r"GET /jobs/([^/]+)/plans/(\d+)": _no_plan,
             r"POST /jobs/([^/]+)/plans": partial(self._change, "the size"),
             r"POST /jobs/([^/:]+):suspend": partial(self._intend, Intent.SUSPEND),
             r"POST /jobs/([^/:]+):resume": partial(self._intend, Intent.RUN),
@@ -354,6 +354,10 @@ def _view(job: OwnJob, pool: PoolName) -> JobView:
         verdict=PlanVerdict.NOT_YET,
         **measured,
     )
+
+
+def _no_plan(job: str, generation: str, call: Call[Any]) -> None:
+    raise UnknownPlan(f"this operator runs without a Brain, and has no plan {generation} of {job}")
 
 
 def _groups(job: OwnJob) -> tuple[GroupView, ...]:

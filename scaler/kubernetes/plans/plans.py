@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from brain import wire
-from brain.errors import BadInput, NotFound
+from brain.errors import BadInput
 from brain.types.job import FINISHED, JobId
 from brain.types.plan import PlanState
 from brain.types.plan import ScalePlan as Standing
@@ -318,11 +318,7 @@ class Plans:
         view = self._brain.view(job)
         if view is not None and view.plan is not None and view.plan.generation == generation:
             return view.plan
-        try:
-            known = self._brain.plans(job)
-        except NotFound:
-            return None
-        return next((each.plan for each in known if each.plan.generation == generation), None)
+        return self._brain.plan(job, generation)
 
     def _object_of(self, job: Key, plan: Standing) -> Object | None:
         """Return the object that shows a plan of Brain's, if there is one."""

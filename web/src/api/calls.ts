@@ -10,6 +10,18 @@ export type Steering = "cancel" | "suspend" | "resume" | "lift-advise-only";
 
 const name = encodeURIComponent;
 
+/** The items of all pages of a list, until there are `most`. */
+export async function every<T>(read: (page: string) => Promise<Page<T>>, most = Infinity): Promise<T[]> {
+  const found: T[] = [];
+  let token = "";
+  do {
+    const page = await read(token);
+    found.push(...page.items);
+    token = page.next_page_token ?? "";
+  } while (token && found.length < most);
+  return found;
+}
+
 export const health = (): Promise<Health> => get("/health");
 export const signIn = (code: string): Promise<unknown> => post("/sign-in", { code });
 
@@ -29,7 +41,8 @@ export const logs = (id: string, replica: string, follow: boolean, signal: Abort
   send(`/jobs/${name(id)}/logs`, { replica, follow: String(follow), heartbeat: String(follow) }, { signal });
 
 export const plans = (page = ""): Promise<Page<PlanView>> => get("/plans", { page_token: page, page_size: 200 });
-export const plansOf = (id: string): Promise<Page<PlanView>> => get(`/jobs/${name(id)}/plans`);
+export const plansOf = (id: string, page = ""): Promise<Page<PlanView>> => get(`/jobs/${name(id)}/plans`, { page_token: page });
+export const plan = (id: string, generation: number): Promise<PlanView> => get(`/jobs/${name(id)}/plans/${generation}`);
 export const resize = (id: string, replicas: number, why: string): Promise<PlanView> =>
   post(`/jobs/${name(id)}/plans`, { replicas, why });
 export const decide = (

@@ -36,7 +36,7 @@ export function Job() {
   // Another job may come by the name of this one.
   const concerns = ({ kind, job }: News): boolean => (job === null && !kind.startsWith("list.")) || job === detail.state.peek().value?.job.id || kind === "job.Queued";
   const detail: Resource<JobDetail> = useResource(`job ${name}`, () => calls.job(name), { concerns });
-  const plans = useResource(`plans ${name}`, async () => (await calls.plansOf(name)).items, { concerns: (news) => news.kind !== "measured" && news.kind !== "row" && concerns(news) });
+  const plans = useResource(`plans ${name}`, () => calls.every((page) => calls.plansOf(name, page)), { concerns: (news) => news.kind !== "measured" && news.kind !== "row" && concerns(news) });
   const { value, failure, at } = detail.state.value;
   const known = plans.value ?? [];
   return (

@@ -32,9 +32,8 @@ function about(view: PlanView, verdict: calls.Verdict): Question {
       return `${verb.done}: generation ${plan.generation} of ${name}, ${label}.`;
     },
     changed: async () => {
-      const now = (await calls.plansOf(plan.job)).items.find((one) => one.plan.generation === plan.generation);
+      const now = await calls.plan(plan.job, plan.generation);
       void plans.refresh();
-      if (!now) return { told: "The plan is gone.", again: null };
       return { told: difference(view, now), again: undecided(now, verdict) ? about(now, verdict) : null };
     },
   };

@@ -83,13 +83,7 @@ async function newestPlans(): Promise<PlanView[]> {
 }
 
 async function allJobs(): Promise<JobView[]> {
-  const found: JobView[] = [];
-  let token = "";
-  do {
-    const page = await calls.jobs(token);
-    found.push(...page.items);
-    token = page.next_page_token ?? "";
-  } while (token && found.length < MOST);
+  const found = await calls.every(calls.jobs, MOST);
   sample(found);
   return found;
 }
