@@ -375,6 +375,7 @@ _SINCE_REACHED = (
     .where(
         plans.c.job.in_(OF_POOL),
         plans.c.generation >= sa.func.coalesce(_LAST_REACHED.c.generation, 0),
+        _counts,
     )
     .order_by(plans.c.job, plans.c.generation.desc())
 )

@@ -153,10 +153,11 @@ class MemoryPlans:
     def since_reached(self, pool: PoolName) -> Mapping[JobId, Sequence[ScalePlan]]:
         found: dict[JobId, list[ScalePlan]] = {}
         for job in self._jobs.values():
-            if job.pool == pool and not job.finished and (plans := self.of(job.id)):
-                reached = (plan.generation for plan in plans if plan.state in REACHED)
-                last = max(reached, default=0)
-                found[job.id] = [plan for plan in plans if plan.generation >= last]
+            if job.pool == pool and not job.finished:
+                plans = [plan for plan in self.of(job.id) if plan.active or plan.reached]
+                last = next((p.generation for p in plans if p.state in REACHED), 0)
+                if recent := [plan for plan in plans if plan.generation >= last]:
+                    found[job.id] = recent
         return found
 
     def active(self, job: JobId) -> ScalePlan | None:

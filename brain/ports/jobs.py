@@ -139,10 +139,11 @@ class PlanStore(Protocol):
         ...
 
     def since_reached(self, pool: PoolName) -> Mapping[JobId, Sequence[ScalePlan]]:
-        """Return the recent plans of each unfinished job of a pool, highest generation first.
+        """Return the active plan of each unfinished job of a pool, and its plans whose targets
+        worlds have met, highest generation first.
 
-        The oldest of them is the newest plan whose state is in ``REACHED``; if no plan of a job has
-        such a state, all its plans are returned. Jobs without plans are left out.
+        The oldest of them is the newest plan whose state is in ``REACHED``. Proposals that came to
+        nothing, which may be many, are left out, and so are jobs without other plans.
         """
         ...
 

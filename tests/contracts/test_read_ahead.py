@@ -177,10 +177,28 @@ def test_of_a_pools_plans_those_count_that_came_since_a_world_met_one(stores: St
     with stores.transaction(read_only=True) as tx:
         found = tx.plans.since_reached(PoolName("local"))
         generations = {id: [each.generation for each in plans] for id, plans in found.items()}
-        reached = {IDS[0]: [2, 1], IDS[2]: [3], IDS[4]: [2, 1]}
-        assert generations == reached | {IDS[1]: [1]}
+        assert generations == {IDS[0]: [2, 1], IDS[2]: [3], IDS[4]: [2, 1]}
         assert found[IDS[0]] == tx.plans.of(IDS[0])
         assert not tx.plans.since_reached(PoolName("elsewhere"))
+
+
+def test_of_a_pools_plans_those_that_came_to_nothing_are_left_out(stores: Stores) -> None:
+    one, other = job_id(0), job_id(1)
+    with stores.transaction() as tx:
+        for id in (one, other):
+            tx.jobs.add(job(id, name=f"job-{id[-1]}"))
+        for generation, state in enumerate((PlanState.VERIFIED, PlanState.EXPIRED), 1):
+            tx.plans.add(plan(generation, job=one, state=state))
+        for generation, epoch in ((3, 7), (4, None)):
+            outcome = Outcome(epoch=epoch)
+            tx.plans.add(plan(generation, job=one, state=PlanState.SUPERSEDED, outcome=outcome))
+        tx.plans.add(plan(5, job=one, state=PlanState.APPLYING))
+        tx.plans.add(plan(1, job=other, state=PlanState.REJECTED))
+    with stores.transaction(read_only=True) as tx:
+        found = tx.plans.since_reached(PoolName("local"))
+        assert {id: [each.generation for each in plans] for id, plans in found.items()} == {
+            one: [5, 3, 1]
+        }
 
 
 def test_a_pools_live_replicas_are_those_of_each_unfinished_job(stores: Stores) -> None:
