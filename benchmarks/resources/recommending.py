@@ -2,18 +2,19 @@
 a server is killed.
 
 Every policy gets the same jobs (``dlrm``) in the same simulation. The policies are the owners'
-reservations, the rules of DLRover, and the service through its own code path. All may use the same
-number of replicas.
+reservations, the rules of DLRover, the service through its own code path, and an oracle that knows
+the need of each replica (``known``). All may use the same number of replicas.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from benchmarks.report import Row
 from benchmarks.resources.dlrm import Job, jobs
 from benchmarks.resources.governed import Governed
-from benchmarks.resources.playing import Outcome, play
+from benchmarks.resources.known import Known
+from benchmarks.resources.playing import Outcome, Policy, play
 from benchmarks.resources.rules import History, Rules, Static
 
 _COUNT = 8
@@ -24,8 +25,13 @@ def outcomes(seed: int, count: int = _COUNT) -> dict[str, list[Outcome]]:
     some, history = jobs(seed, count), History()
 
     def played(job: Job, at: int) -> dict[str, Outcome]:
-        rules = {"static": Static(), "rules": Rules(history), "service": Governed(job.steps)}
-        return {name: play(job, policy, at) for name, policy in rules.items()}
+        policies: dict[str, Policy] = {
+            "static": Static(),
+            "rules": Rules(history),
+            "service": Governed(job.steps),
+            "known": Known(job),
+        }
+        return {name: play(job, policy, at) for name, policy in policies.items()}
 
     found = [played(job, at) for at, job in enumerate(some)]
     return {name: [one[name] for one in found] for name in found[0]}
@@ -73,7 +79,22 @@ def rows(seed: int) -> list[Row]:
             bar=-20.0,
             note=f"{_used(_bytes, found)}; {note}",
         ),
+        *_reachable(found, seed),
     ]
+
+
+def _reachable(found: dict[str, list[Outcome]], seed: int) -> Iterator[Row]:
+    """Yield the differences to the owners' reservations that perfect knowledge would reach."""
+    static, known = found["static"], found["known"]
+    for resource, share in (("processors", _cpus), ("memory", _bytes)):
+        yield Row(
+            metric=f"(b) {resource} reserved and not used, beside declared static resources, if "
+            "the need of each replica were known from the start",
+            value=100 * (share(static) - share(known)),
+            unit="points",
+            note=f"{100 * share(known):.0f} % used with the sizes and the headroom of the service, "
+            f"in {_hours(known):.2f} h; {_COUNT} simulated jobs, seed {seed}",
+        )
 
 
 def _hours(some: Sequence[Outcome]) -> float:

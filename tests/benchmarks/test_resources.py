@@ -8,10 +8,13 @@ import pytest
 from benchmarks.resources import warnings
 from benchmarks.resources.dlrm import GIB, jobs
 from benchmarks.resources.governed import Governed
+from benchmarks.resources.known import Known
 from benchmarks.resources.leaks import LIMIT_BYTES, traces
 from benchmarks.resources.playing import play
 from benchmarks.resources.requests import OURS, judge, rules
 from benchmarks.resources.rules import History, Rules, Static
+from brain.models.resources import cpu
+from brain.models.resources.servers import EASY
 
 
 def test_traces_follow_from_their_seed():
@@ -62,6 +65,18 @@ def test_the_service_grows_a_job_and_gives_its_servers_memory_in_time():
     assert static.kills == 1
     assert ours.kills == 0
     assert ours.seconds < static.seconds
+
+
+def test_the_oracle_reserves_the_need_of_each_replica_with_headroom():
+    job = short_job()
+    ours, known = play(job, Governed(job.steps), 1), play(job, Known(job), 1)
+    assert known.kills == 0
+    assert known.bytes / known.reserved_bytes > ours.bytes / ours.reserved_bytes
+
+    size = Known(job).begin(job.declared)
+    pace = job.pace(size)
+    assert pace.worker_cpus.max() / size.worker.cpus == pytest.approx(1 / cpu.MARGIN, rel=0.01)
+    assert pace.server_cpus.max() / size.server.cpus == pytest.approx(EASY, rel=0.01)
 
 
 def test_the_rules_begin_anew_with_more_memory_where_a_server_ran_out():
