@@ -104,14 +104,16 @@ def fell_short(
     hosts = tx.telemetry.hosts(plan.job, since=applied - RECENT)
     since = [one for one in hosts if one.measured_at > applied]
     earlier = [one for one in hosts if one.measured_at <= applied]
-    found = []
+    # A size that Brain chose promises a throughput, which shows a shortage of CPU as well.
+    promises = plan.kind is PlanKind.RESIZE and not plan.in_place
+    checked, found = plan.lowers_cpu and not promises, []
     for role, reserved in plan.target.amounts.items():
         after = use_in(since, sight.world, role)
         if after.readings < READINGS:
             return "", Undetermined(
                 "there are too few readings of the job's machines since the change"
             )
-        before = use_in(earlier, sight.world, role) if plan.lowers_cpu else after
+        before = use_in(earlier, sight.world, role) if checked else after
         less = plan.only_raises or reserved.memory_bytes < plan.current.of(role).memory_bytes
         asked = reserved if less else replace(reserved, memory_bytes=0)
         found.append(shortage(asked, before, after))

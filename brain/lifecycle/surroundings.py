@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from brain.errors import Undetermined
+from brain.lifecycle.amounts import ReplicaUse, recent_use
 from brain.lifecycle.capacity import Room, enforced, fitting, largest_cpus, room
 from brain.lifecycle.desired import changed_at, effective_mode, reached, standing
 from brain.lifecycle.devices import device_examples, sharded_memory
@@ -82,7 +83,7 @@ def situate(
     other = sight.model is not None and bool(sight.model.inherited.refused)
     past = () if other else earlier_runs(tx, job)
     rest = still_to_come(job, sight, worlds, elapsed=elapsed, past=past)
-    served = _served(tx, job, sight, current, now)
+    served = _served(tx, job, sight, current, now, past)
     least, most = others(current.roles), job.document.resource_limits.most(current)
     sizes = tuple(
         n
@@ -317,16 +318,26 @@ def _slow_node(
 
 
 def _served(
-    tx: Transaction, job: Job, sight: ThroughputObserved, current: Allocation, now: datetime
+    tx: Transaction,
+    job: Job,
+    sight: ThroughputObserved,
+    current: Allocation,
+    now: datetime,
+    past: Sequence[object],
 ) -> ServedJob | None:
     """Return a job with its parameter servers and their recent use; None if it has none, if a
-    server was not read, or if the world has other roles than the standing size."""
+    server was not read, or if the world has other roles than the standing size.
+
+    The use of workers counts only if no earlier world or run (``past``) may have needed more.
+    """
     present, world = sight.present, sight.world
     if PS not in dict(current.roles) or world is None or not isinstance(present, Point):
         return None
     if not alike(roles_in(world.members), current.roles):
         return None
     begun = max(world.formed_at, now - timedelta(seconds=_BUSY_SECONDS))
+    raises, first = _raises(tx, job, current), len(tx.worlds.of(job.id)) == 1 and not past
+    worker = recent_use(tx, job, now) if raises and first else ReplicaUse()
     read: dict[int, list[int]] = {m.replica: [] for m in world.members if m.role == PS}
     for sample in tx.telemetry.hosts(job.id, since=begun):
         for one in sample.replica_readings:
@@ -341,7 +352,9 @@ def _served(
             workers=sum(member.role == WORKER for member in world.members),
             steps_per_second=1 / present.step_seconds,
             servers=tuple(ParameterServer(cpus=max(reserved, u), used_cpus=u) for u in used),
-            most_cpus=largest_cpus(tx, job, now) if _raises(tx, job, current) else 0.0,
+            most_cpus=largest_cpus(tx, job, now) if raises else 0.0,
+            worker_cpus=(worker.cpu_millis or math.inf) / 1000,
+            worker_bytes=worker.memory_bytes or math.inf,
         )
     except Undetermined:
         return None

@@ -15,11 +15,12 @@ from brain.models.sizes import Size
 from brain.models.step_time.columns import Configuration
 from brain.settings import Settings
 from brain.types.allocation import Allocation
+from brain.types.document import UNSAID
 from brain.types.job import Job, OptimizeMode, PolicyMode
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Prediction
-from brain.types.resources import NodeName
-from brain.types.roles import PS, is_group
+from brain.types.resources import NodeName, Resources
+from brain.types.roles import PS, WORKER, is_group
 from brain.typeset import gibibytes
 
 #: Assumed standard deviation of log throughput in the model of servers; chosen.
@@ -235,7 +236,8 @@ class Situation:
         """Return the allocation with ``replicas``.
 
         If the job has parameter servers, the allocation has the best number of servers, and the
-        processors that each server then needs.
+        processors that each server then needs. Workers keep at most what is ample for them, because
+        a growth would multiply what they reserve and do not use.
         """
         if self.served is None or replicas == self.replicas:
             return replace(self.current, replicas=replicas)
@@ -247,7 +249,17 @@ class Situation:
             (role, replace(size, replicas=best.servers) if role == PS else size)
             for role, size in self.current.roles
         )
-        return replace(self.current, replicas=replicas, roles=roles).reserving(PS, amounts)
+        size = replace(self.current, replicas=replicas, roles=roles).reserving(PS, amounts)
+        return size.reserving(WORKER, self._ample(size.workers, best.rate))
+
+    def _ample(self, workers: int, rate: float) -> Resources:
+        """Return the amounts of each worker at a size, which are at most ample."""
+        assert self.served is not None
+        has, (cpus, memory) = self.current.resources, self.served.ample(workers, rate)
+        millis = has.cpu_millis
+        if millis != UNSAID.cpu_millis:
+            millis = round(min(millis, 1000 * cpus))
+        return replace(has, cpu_millis=millis, memory_bytes=round(min(has.memory_bytes, memory)))
 
     def useful(self, replicas: int) -> float:
         """Return the predicted goodput at a size: examples/s, weighted by the value of an example.

@@ -1,6 +1,7 @@
 """Roles of a job: sizes and amounts of each, asked for, applied, judged."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from brain.types.plan import PlanKind, PlanState, ScalePlan, Verdict
 from brain.types.resources import Resources
 from brain.types.roles import RoleSize
 from brain.types.telemetry import ReplicaReading, SourceId
+from brain.types.world import Cause, WorldEvent
 from brain.typeset import reallocated
 from tests import builders
 from tests.virtual import Laptop, scaling_by
@@ -91,10 +93,9 @@ def test_another_server_is_one_plan_and_stands_once_its_world_steps():
     assert later.target.workers == 3
 
 
-def reserve(here: Laptop, servers: Resources) -> None:
-    """Let the scaler report what servers reserve; the others reserve a processor."""
-    one = Resources(cpu_millis=1000)
-    replicas = enumerate((one, servers, servers, one, one))
+def reserve(here: Laptop, servers: Resources, others: Resources = ONE) -> None:
+    """Let the scaler report what servers reserve, and the others; one processor unless said."""
+    replicas = enumerate((others, servers, servers, others, others))
     here.observe(*(builders.replica(id, resources=amounts) for id, amounts in replicas))
 
 
@@ -218,11 +219,11 @@ def test_a_document_of_roles_is_read_as_it_is_written():
     assert wire.job_document(plain) == document
 
 
-def decided(here: Laptop, seconds: int, **millis: int) -> None:
+def decided(here: Laptop, seconds: int, memory_bytes: int = GIB, **millis: int) -> None:
     """Live for so long, while the collector says how busy each replica is: ``r1=900``."""
     for _ in range(seconds // 5):
         own = tuple(
-            ReplicaReading(replica=int(name[1:]), cpu_millis=busy, memory_bytes=GIB)
+            ReplicaReading(replica=int(name[1:]), cpu_millis=busy, memory_bytes=memory_bytes)
             for name, busy in millis.items()
         )
         sample = builders.host(
@@ -281,6 +282,73 @@ def test_a_growth_raises_the_cpu_of_servers_no_further_than_their_machine_has():
     target = grown(cpus=12)
     assert target.replicas == 8
     assert 1500 < target.of("ps").cpu_millis <= 3000, "six of twelve are for the others"
+
+
+def lavish() -> Laptop:
+    """A job whose owner reserved far more for each replica than it uses."""
+    much = Resources(cpu_millis=6000, memory_bytes=GIB // 2)
+    here = training(
+        cpus=64,
+        optimize_mode=OptimizeMode.SINGLE_JOB,
+        policy=ApprovalPolicy(mode=PolicyMode.AUTO),
+        replicas=Bounds(min=5, max=8),
+        resources=much,
+        roles={"chief": RoleSize(), "ps": RoleSize(replicas=2)},
+    )
+    reserve(here, much, much)
+    return here
+
+
+def test_the_first_growth_lowers_what_workers_reserve_to_twice_what_they_use():
+    here = lavish()
+    decided(here, 20, GIB // 8, r0=100, r1=700, r2=700, r3=900, r4=800)
+
+    plan = here.plans[-1]
+    assert plan.target.workers == 5
+    assert plan.target.of("worker").memory_bytes == GIB // 4
+    assert 2 * 900 <= plan.target.of("worker").cpu_millis < 2 * 1100
+    assert plan.target.of("chief") == plan.current.of("chief")
+
+
+def test_a_growth_after_another_world_keeps_what_workers_reserve():
+    here = lavish()
+    for event in (WorldEvent.FORMED, WorldEvent.STEPPING):
+        here.report(event, epoch=2, size=5, cause=Cause.FAILURE)
+    decided(here, 20, GIB // 8, r0=100, r1=700, r2=700, r3=900, r4=800)
+
+    plan = here.plans[-1]
+    assert plan.target.workers == 5
+    assert plan.target.of("worker") == plan.current.of("worker")
+
+
+def test_a_growth_with_less_cpu_is_judged_by_its_throughput_and_not_by_quotas():
+    here = lavish()
+    decided(here, 20, GIB // 8, r0=100, r1=700, r2=700, r3=900, r4=800)
+    plan = here.plans[-1]
+    here.coordinate()
+    reserve(here, plan.target.of("ps"), plan.target.of("worker"))
+    own = tuple(
+        ReplicaReading(replica=id, cpu_millis=900, memory_bytes=GIB // 8) for id in range(8)
+    )
+    stopped = replace(
+        builders.host(throttled_share=0.5, replica_readings=own),
+        job=here.id,
+        source=SourceId("machine"),
+    )
+    said = [
+        replace(stopped, sequence=1000 + at, measured_at=here.now - timedelta(seconds=5 * at))
+        for at in range(3)
+    ]
+    sight = here.sight
+    after = replace(plan, updated_at=here.now - timedelta(seconds=20))
+    in_place = replace(after, current=replace(after.current, replicas=8))
+    with here.transaction() as (tx, job):
+        tx.telemetry.add(said, received_at=here.now, offset_seconds=0.0)
+        short, _ = lifecycle.fell_short(tx, job, after, sight, here.settings)
+        slower, _ = lifecycle.fell_short(tx, job, in_place, sight, here.settings)
+    assert after.lowers_cpu
+    assert short == ""
+    assert "throttled a replica in 50 %" in slower
 
 
 def test_another_size_leaves_amounts_that_nobody_named():

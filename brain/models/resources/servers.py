@@ -23,6 +23,9 @@ SHARPNESS = 4.0
 #: Busy share above which a server is full; excess over the others' median above which it is hot;
 #: busy share at which a good size leaves it.
 FULL, HOT, EASY = 0.8, 1.3, 0.7
+#: Factor on the use of the busiest worker up to which workers of another size keep what they
+#: reserve: their nodes differ, and readings of minutes do not show all of the need.
+_AMPLE = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,9 @@ class ServedJob:
     servers: tuple[ParameterServer, ...]
     #: Most processors that a server may get with another size; at most the present ones: no more.
     most_cpus: float = 0.0
+    #: The most processors, and the most bytes, that a worker uses.
+    worker_cpus: float = math.inf
+    worker_bytes: float = math.inf
 
     def __post_init__(self) -> None:
         """Raise for an observation from which nothing follows.
@@ -142,6 +148,18 @@ class ServedJob:
         asked = workers / max(think + total / max(present, self.most_cpus), 1e-12)
         cpus = max(present, min(self.most_cpus, fullest * asked / EASY))
         return Division(servers, cpus, _rate(workers, think + total / cpus, fullest / cpus))
+
+    def ample(self, workers: int, rate: float) -> tuple[float, float]:
+        """Return the processors and bytes that are ample for each of ``workers``, if all together
+        make ``rate`` steps per second: twice what the busiest worker would use.
+
+        >>> server = ParameterServer(cpus=4, used_cpus=1)
+        >>> job = ServedJob(workers=2, steps_per_second=10, servers=(server,), worker_cpus=1.5)
+        >>> job.ample(4, 20), job.ample(2, 15)
+        ((3.0, inf), (4.5, inf))
+        """
+        faster = rate * self.workers / (workers * self.steps_per_second)
+        return _AMPLE * max(1.0, faster) * self.worker_cpus, _AMPLE * self.worker_bytes
 
     def grows(self) -> bool:
         """Return True if workers may be added: no server is full, or all servers may get more
