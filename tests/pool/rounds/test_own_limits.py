@@ -111,7 +111,7 @@ def beside_a_starved_one(exponent: float) -> Fleet:
 def test_a_job_that_its_storage_starves_is_tried_with_fewer_where_others_make_more_of_the_rest():
     fleet = beside_a_starved_one(0.0)
 
-    fleet.live(600)
+    fleet.live(600, every=6)
 
     assert (fleet.size("starved"), fleet.size("scales")) == (2, 6)
     tried = fleet.plans("starved")[-1].explanation

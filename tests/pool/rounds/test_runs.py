@@ -29,7 +29,7 @@ def after_one_run() -> Fleet:
 def _after_one_run() -> Fleet:
     fleet = Fleet({"a": 16})
     fleet.submit("monday", scaling_by(0.9), command=SCRIPT, replicas=Bounds(min=1, max=16))
-    fleet.live(1200)
+    fleet.live(1200, every=6)
     fleet.finish("monday")
     fleet.live(4)
     return fleet
@@ -60,7 +60,7 @@ def test_a_second_run_waits_for_what_it_was_granted():
     fleet = after_one_run()
     fleet.memo = Memo(POOL)
     fleet.submit("long", scaling_by(0.9), replicas=Bounds(min=1, max=16))
-    fleet.live(600)
+    fleet.live(600, every=6)
     assert fleet.size("long") >= 14, "it has nearly all of the pool"
 
     id = again(fleet)
@@ -125,7 +125,7 @@ def test_runs_on_another_kind_of_accelerator_choose_no_first_size():
     each, bounds = Resources(cpu_millis=1000, memory_bytes=2**20, gpus=1), Bounds(min=1, max=8)
     given: dict[str, Any] = {"command": SCRIPT, "resources": each, "replicas": bounds}
     fleet.submit("monday", scaling_by(0.9), accelerator="A100", **given)
-    fleet.live(600)
+    fleet.live(600, every=6)
     fleet.finish("monday")
     fleet.live(4)
     fleet.submit("tuesday", scaling_by(0.9), accelerator="V100", **given)
@@ -146,7 +146,7 @@ def test_a_second_run_begins_on_the_kind_where_its_script_was_fastest():
     bounds = Bounds(min=1, max=8)
     for name, kind in (("monday", "V100"), ("sunday", "A100")):
         fleet.submit(name, scaling_by(0.9), accelerator=kind, replicas=bounds, **given)
-    fleet.live(600)
+    fleet.live(600, every=6)
     fleet.finish("monday")
     fleet.finish("sunday")
     fleet.live(4)
@@ -163,7 +163,7 @@ def test_a_script_that_nobody_knows_begins_on_the_fastest_kind_of_its_pool():
     fleet = Fleet({"a": 4, "b": 4}, kinds=TWO_KINDS, settings=replace(QUICK, migrate=True))
     fleet.memo = Memo(POOL)
     fleet.submit("monday", scaling_by(0.9), resources=ON_ONE, replicas=Bounds(min=1, max=4))
-    fleet.live(900)
+    fleet.live(900, every=6)
     assert set(fleet.held()) == {"b"}, "it tried both kinds"
 
     fleet.finish("monday")

@@ -11,7 +11,7 @@ def grown(step_seconds: Callable[[int], float]) -> Fleet:
     """A job that scaled well so far, alone on four cores, after it may have tried three or four."""
     fleet = Fleet({"a": 4})
     fleet.submit("only", step_seconds, replicas=Bounds(min=1, max=4, start=1))
-    fleet.live(400)
+    fleet.live(400, every=5)
     return fleet
 
 
@@ -57,7 +57,7 @@ def nodes(fleet: Fleet) -> set[str]:
 def test_nothing_is_said_to_cost_0_where_accelerators_are_left():
     fleet = Fleet({"a": 4})
     fleet.submit("only", lambda size: 0.4 / size, replicas=Bounds(min=1, max=2, start=1))
-    fleet.live(400)
+    fleet.live(400, every=5)
 
     reason = fleet.decision("only").explanation.reason.replace("\u202f", " ")
     assert "1 replica would make" in reason
