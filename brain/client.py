@@ -89,11 +89,14 @@ class Call(Generic[T]):
 
         Raises:
             BrainError: the error that the answer reports.
-            Unavailable: the answer is a redirect, or cannot be decoded.
+            Unavailable: the answer is a redirect, cannot be decoded, or has a body although Brain
+                sends none.
         """
         if answer.status >= 300 and answer.status != HTTPStatus.NOT_MODIFIED:
             raise problem(answer)
         if self.reads is type(None):
+            if answer.body:
+                raise self._strange("Brain sends no body")
             return None  # type: ignore[return-value]
         if self.reads is bytes:
             return answer.body  # type: ignore[return-value]
@@ -102,11 +105,14 @@ class Call(Generic[T]):
         try:
             return wire.decode(answer.body, self.reads)  # type: ignore[no-any-return]
         except errors.BadInput as strange:
-            # Not BadInput: a proxy's page says nothing about the request that was sent.
-            raise errors.Unavailable(
-                f"the answer to {self.path} is not from Brain, or from another version of Brain "
-                f"({strange}); check the URL, and any proxy in front of Brain"
-            ) from strange
+            raise self._strange(str(strange)) from strange
+
+    def _strange(self, why: str) -> errors.Unavailable:
+        # Not BadInput: a proxy's page says nothing about the request that was sent.
+        return errors.Unavailable(
+            f"the answer to {self.path} is not from Brain, or from another version of Brain "
+            f"({why}); check the URL, and any proxy in front of Brain"
+        )
 
 
 def problem(answer: RawAnswer) -> errors.BrainError:

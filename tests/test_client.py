@@ -8,6 +8,9 @@ import pytest
 
 from brain import calls, errors
 from brain.client import AsyncBrainClient, BrainClient
+from brain.types.job import JobId
+from brain.types.world import ReplicaReport
+from tests import builders
 from tests.api.app import URL
 
 
@@ -160,6 +163,17 @@ def test_a_page_in_the_place_of_an_answer_is_unavailable_and_says_nothing_of_the
         pytest.raises(errors.Unavailable, match="is not from Brain, or from another version"),
     ):
         client.send(calls.submit({}))
+
+
+def test_a_page_in_answer_to_a_report_does_not_count_as_its_delivery() -> None:
+    report = ReplicaReport(job=JobId("j"), replicas=(), at=builders.at(0))
+    with (
+        answering(lambda request: httpx2.Response(200, html="<html>back soon")) as client,
+        pytest.raises(errors.Unavailable, match="is not from Brain"),
+    ):
+        client.send(calls.report_replicas(report))
+    with answering(lambda request: httpx2.Response(204)) as client:
+        client.send(calls.report_replicas(report))
 
 
 @pytest.mark.parametrize("url", ["http://brain:port", "http://[::1"])
