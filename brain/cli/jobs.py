@@ -261,17 +261,18 @@ def wait(client: BrainClient, job: str, goal: str, timeout: float | None) -> Non
     """
     kind, wanted = _goal(goal)
     deadline = None if timeout is None else time.monotonic() + timeout
-    answered_at: float | None = None
+    id, answered_at = job, float("-inf")
     while deadline is None or time.monotonic() < deadline:
         try:
-            found = client.send(calls.job(job)).job
+            found = client.send(calls.job(id)).job
         except (Overloaded, Unavailable):
             # The job goes on while the service is restarted.
-            if answered_at is None or time.monotonic() > answered_at + _SILENT_SECONDS:
+            if time.monotonic() > answered_at + _SILENT_SECONDS:
                 raise
             time.sleep(0.5)
             continue
-        answered_at = time.monotonic()
+        # A later job may get the name.
+        id, answered_at = found.id, time.monotonic()
         plan = found.plan.state if found.plan else ""
         ended = found.finished_at is not None
         if {"finished": ended, "state": found.state in wanted}.get(kind, plan in wanted):
@@ -330,6 +331,8 @@ def logs(
     follow: bool,
 ) -> None:
     """Print the output of the workers."""
+    if follow:  # a later job may get the name
+        job = client.send(calls.job(job)).job.id
     call = calls.logs(job, replica=replica, rank=rank, previous=previous, follow=follow)
     with client.lines(call) as lines:
         for line in lines:

@@ -1,5 +1,6 @@
 """Commands that follow a job while its service is restarted."""
 
+import re
 from collections.abc import Sequence
 
 import httpx2
@@ -30,7 +31,7 @@ class Restarted(httpx2.BaseTransport):
         if request.url.path.endswith("/logs"):
             return httpx2.Response(200, text="step 7\n")
         if number >= self._ends:
-            path = request.url.path.replace("digits", seed.OLD)
+            path = re.sub(f"digits|{seed.DIGITS}", seed.OLD, request.url.path)
             request = httpx2.Request(
                 "GET", request.url.copy_with(path=path), headers=request.headers
             )
@@ -39,6 +40,20 @@ class Restarted(httpx2.BaseTransport):
     def close(self) -> None:
         """Close the connections."""
         self._way.close()
+
+
+class Renamed(Restarted):
+    """The way to a service where digits end after the first request, and a later job that runs has
+    their name.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(ends=1)
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer one request."""
+        self._ends = self.asked + 1 if request.url.path.endswith("/digits") else 1
+        return super().handle_request(request)
 
 
 def client(service: dict[str, str], transport: Restarted) -> BrainClient:
@@ -79,3 +94,19 @@ def test_output_that_ends_before_its_job_is_no_success(
 def test_output_that_ends_with_its_job_is_a_success(service: dict[str, str]) -> None:
     with client(service, Restarted(ends=0)) as brain:
         follow(brain)
+
+
+def test_output_that_ends_with_its_job_is_a_success_although_a_later_job_has_the_name(
+    service: dict[str, str],
+) -> None:
+    with client(service, Renamed()) as brain:
+        follow(brain)
+
+
+def test_a_wait_ends_with_its_job_although_a_later_job_has_the_name(
+    service: dict[str, str],
+) -> None:
+    way = Renamed()
+    with client(service, way) as brain:
+        wait.callback.__wrapped__(brain, job="digits", goal="finished", timeout=10)  # type: ignore[union-attr]
+    assert way.asked == 2
