@@ -190,7 +190,8 @@ class Serving:
             case "cut":
                 return self._cut(question, now)
             case "close":
-                self._part(self._dataset(question), question.holder, body["at"])
+                if (left := self._datasets.get(body["name"])) is not None:  # else it was forgotten
+                    self._part(left, question.holder, body["at"])
                 return {"ok": True}
             case "part":
                 self._present.pop(question.holder, None)

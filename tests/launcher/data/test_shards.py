@@ -83,6 +83,17 @@ def test_taking_ends_with_nothing() -> None:
     assert numbers.over
 
 
+def test_a_dataset_that_hundreds_of_others_followed_has_its_state_and_closes() -> None:
+    every = [shards(f"file-{number}", 2) for number in range(250)]
+    assert [len(list(each)) for each in every] == [2] * 250
+    first = every[0]
+    state = json.loads(json.dumps(first.state_dict()))
+    first.close()
+    again = shards("file-0", 2)
+    again.load_state_dict(state)
+    assert list(again) == []
+
+
 def test_what_a_failed_step_had_is_handed_out_again() -> None:
     numbers = shards("train", 6, shard=6, shuffle=False)
     numbers.take(2)
