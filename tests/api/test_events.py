@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +17,14 @@ from brain.api import events
 from brain.api.lists import ListMarks
 from brain.api.rows import JobRows
 from brain.api.views import Sparklines
+from brain.client import Call
 from brain.db import SqlStores
 from brain.errors import BadInput, Unavailable
 from brain.ports import Stores, Transaction
 from brain.types.job import JobState
 from brain.types.record import Role
-from tests.api.app import Api, digits
+from brain.views import JobView
+from tests.api.app import Api, digits, run_for_a_minute
 from tests.api.served import served
 from tests.builders import NOW, at, event, job, throughput, world
 from tests.database_faults import HARMS, driven
@@ -314,6 +316,18 @@ def test_what_another_process_commits_rings_here(api: Api) -> None:
         return heard_it
 
     assert asyncio.run(watched())
+
+
+@pytest.mark.parametrize("call", [calls.suspend, calls.cancel])
+def test_a_request_to_stop_a_running_job_is_an_event_for_other_processes(
+    api: Api, call: Callable[[str], Call[JobView]]
+) -> None:
+    id = run_for_a_minute(api)
+    with api.client() as admin:
+        before = admin.send(calls.job_events(id)).items
+        admin.send(call(id))
+        (asked,) = admin.send(calls.job_events(id)).items[len(before) :]
+    assert asked.kind == f"job.asked-to-{call.__name__}"
 
 
 @pytest.mark.parametrize("id", ["last", str(2**63), "9" * 5000])

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from brain import calls
-from brain.errors import ImpossibleBounds, NotAllowed
+from brain.errors import BadInput, ImpossibleBounds, NotAllowed
 from brain.types.job import Intent, JobCopy, JobId, JobState, ObjectCondition
+from brain.types.plan import Outcome, PlanState
 from brain.types.record import Role
 from brain.types.resources import PoolName
-from brain.views import JobView
+from brain.views import JobView, PlanDecision
 from tests.api.app import Api, digits
-from tests.builders import NOW
+from tests.builders import NOW, plan
 
 UID = "5f0c8f6e-6f4b-4a53-9a53-1d8f3e9a0c11"
 
@@ -44,6 +45,24 @@ def test_bounds_follow_the_object_and_the_first_size_stays(api: Api) -> None:
     assert (view.replicas_max, view.replicas_wished) == (8, 0)
     with api.client() as client:
         assert client.send(calls.job(UID)).document["replicas"]["start"] == 2
+
+
+def test_a_plan_beyond_bounds_that_the_object_lowered_is_neither_approved_nor_rolled_back_to(
+    api: Api,
+) -> None:
+    mirrored(api, replicas={"min": 1, "max": 4})
+    with api.stores.transaction() as tx:
+        tx.plans.add(plan(1, job=UID, replicas=4, state=PlanState.VERIFIED))
+        met = Outcome(epoch=2)
+        smaller = plan(2, job=UID, replicas=2, state=PlanState.VERIFIED, outcome=met)
+        tx.plans.add(replace(smaller, current=plan(1, replicas=4).target))
+        tx.plans.add(replace(plan(3, job=UID, replicas=4), current=smaller.target))
+    mirrored(api, replicas={"min": 1, "max": 2})
+
+    with api.client() as admin:
+        for call in (calls.approve(UID, 3, PlanDecision()), calls.rollback(UID, 2, PlanDecision())):
+            with pytest.raises(BadInput, match="4 is not within the bounds 1:2"):
+                admin.send(call)
 
 
 ROLES = {
