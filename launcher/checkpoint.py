@@ -251,7 +251,7 @@ def _memory() -> _Memory | None:
 
 def _lacking(memory: _Memory | None, sharded: bool) -> str:
     """Return why the state cannot be kept in memory; empty if it can, or if there is no agent. A
-    state with pieces on every rank needs the memory of all of them.
+    state with pieces on every rank needs the memory of all ranks.
     """
     every = [None if memory is None else memory.lacking()]
     if sharded and _distributed():

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return TAKEN
         try:
             asyncio.run(_serve(home, options.url, token, options.pool, options.slots))
-        except BrainError as why:  # a URL or a token that no request can have
+        except BrainError as why:  # a URL or a token that no request can use
             print(f"brain-scale: {why}", file=sys.stderr)
             return 1
     return 0

@@ -354,8 +354,9 @@ def _loaded(dumped: Body, now: float) -> _Dataset:
 
 
 def _reached(dataset: _Dataset, question: ShardQuestion, name: str) -> int | None:
-    """Return up to which example a lost worker had trained on its present shard; None if its agent
-    knows only its progress in the shard before, because the answer with this one never arrived.
+    """Return the example up to which a lost worker had trained its present shard; None if its agent
+    knows only the progress in the previous shard, because the answer with the present shard never
+    arrived.
     """
     body, held = question.body, dataset.ledger.doing.get(question.holder)
     at: int | None = body["at"].get(name)

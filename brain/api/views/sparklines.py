@@ -34,7 +34,9 @@ class _Drawn:
 
     @property
     def missing(self) -> SeriesStretch:
-        """Return the time that has no points yet; if points stay, it is a multiple of theirs."""
+        """Return the time range without points; if earlier points stay, its length is a multiple of
+        their width.
+        """
         begin = self.since + len(self.means) * self.width
         end = begin + self.missing_points * self.width if self.means else self.until
         return SeriesStretch(self.metric, begin, end)
