@@ -7,20 +7,18 @@ camelCase, like the keys of an ElasticJob. The keys of everything else are snake
 
 import json
 import re
-import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from enum import Enum
-from functools import cache, lru_cache
 from math import isfinite
 from threading import Lock
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
-from brain.errors import BadInput, UnknownField, UnknownVersion
-from brain.spelling import meant
+from brain.errors import BadInput, UnknownVersion
+from brain.keys import camel, camel_keys, dataclass_in, hints_of, known_fields, values_of
 from brain.types.job import JobDocument
 from brain.types.telemetry import HostSample, LossSample, Sample, SaveSample, ThroughputSample
 
@@ -268,7 +266,7 @@ def job_document(data: object) -> JobDocument:
 
 def request(data: object, kind: type[T]) -> T:
     """Convert a person's request from dictionaries and lists to ``kind``; refuse unknown fields."""
-    return convert(_known(data, kind, str), kind)
+    return convert(known_fields(data, kind, str), kind)
 
 
 def document(data: object, kind: type[T]) -> T:
@@ -278,7 +276,7 @@ def document(data: object, kind: type[T]) -> T:
         UnknownField: a key is unknown; the message names the nearest known one.
         BadInput: a value is missing or has the wrong type; the message names the field.
     """
-    found = _known(data, kind, camel)
+    found = known_fields(data, kind, camel)
     try:
         return convert(found, kind)
     except BadInput as bad:
@@ -301,11 +299,11 @@ def _of_another_type(data: object, kind: Any, path: str) -> BadInput | None:
 
     The parser's own messages name neither keys of mappings nor a remedy.
     """
-    inner, values = _dataclass_in(kind), None
+    inner, values = dataclass_in(kind), None
     if isinstance(data, Mapping) and inner is not None:
-        hints = _hints(inner)
+        hints = hints_of(inner)
         parts = [(camel(name), value, hints.get(name, Any)) for name, value in data.items()]
-    elif isinstance(data, Mapping) and (values := _values_of(kind)) is not None:
+    elif isinstance(data, Mapping) and (values := values_of(kind)) is not None:
         parts = [(str(key), value, values) for key, value in data.items()]
     else:
         return _no_value_of(data, kind, path)
@@ -322,14 +320,14 @@ def _no_value_of(data: object, kind: Any, path: str) -> BadInput | None:
     said = next((_WRITE[one] for one in options if one in _WRITE), None)
     if get_origin(kind) in _LISTS and not isinstance(data, list):
         said = "not a list; write [a], for example"
-    if _values_of(kind) is not None:
+    if values_of(kind) is not None:
         said = "not a mapping; write {name: value}, for example"
     for one in options:
         if isinstance(one, type) and issubclass(one, Enum):
             said = f"not a known value; choose one of {', '.join(each.value for each in one)}"
     if path.endswith("Bytes"):
         said = f"not a number of bytes; write {4 << 30} for 4 GiB, for example"
-    if said is None and (inner := _dataclass_in(kind)) is not None:
+    if said is None and (inner := dataclass_in(kind)) is not None:
         first = camel(fields(inner)[0].name)
         said = f"not a group of fields; write the fields below it, for example {first}"
     if said is None or not path:
@@ -366,80 +364,7 @@ def _refuse_shorthand(data: object) -> None:
 
 def document_plain(document: JobDocument) -> dict[str, Any]:
     """Return the document in the form that a person writes; ``job_document`` parses the result."""
-    return _camel(plain(document), JobDocument)  # type: ignore[no-any-return]
-
-
-@lru_cache(maxsize=1024)
-def camel(name: str) -> str:
-    """``processes_per_replica`` -> ``processesPerReplica``; ``global_size`` -> ``globalSize``."""
-    head, *rest = name.split("_")
-    return head + "".join(word.title() for word in rest)
-
-
-def _known(data: object, kind: Any, spell: Callable[[str], str]) -> object:
-    """Return ``data`` with field names as keys, which ``spell`` made; errors as of ``document``."""
-
-    def read(value: object, kind_: Any, path: str) -> object:
-        inner = _dataclass_in(kind_)
-        if not isinstance(value, Mapping):
-            return value
-        if inner is None:
-            return _each(value, kind_, lambda one, k, key: read(one, k, f"{path}{key}."))
-        hints = _hints(inner)
-        known = {spell(field.name): field.name for field in fields(inner)}
-        for key in value:
-            if key not in known:
-                near = meant(key, [f"{path}{name}" for name in known], field_paths(kind, spell))
-                hint = f"; did you mean {near}?" if near else f"; known: {', '.join(known)}"
-                raise UnknownField(f"{path}{key} is not a known field{hint}", field=f"{path}{key}")
-        return {
-            known[key]: read(one, hints[known[key]], f"{path}{key}.") for key, one in value.items()
-        }
-
-    return read(data, kind, "")
-
-
-def field_paths(kind: Any, spell: Callable[[str], str] = camel, path: str = "") -> Iterator[str]:
-    """Yield every field of a kind of document with its path; ``NAME`` is a key that users chose."""
-    if (values := _values_of(kind)) is not None and _dataclass_in(kind) is None:
-        yield from field_paths(values, spell, f"{path}NAME.")
-    elif (inner := _dataclass_in(kind)) is not None:
-        hints = _hints(inner)
-        for field in fields(inner):
-            yield f"{path}{spell(field.name)}"
-            yield from field_paths(hints[field.name], spell, f"{path}{spell(field.name)}.")
-
-
-def _camel(data: object, kind: Any) -> Any:
-    inner = _dataclass_in(kind)
-    if not isinstance(data, Mapping):
-        return data
-    if inner is None:
-        return _each(data, kind, lambda value, k, _: _camel(value, k))
-    hints = _hints(inner)
-    return {camel(key): _camel(value, hints[key]) for key, value in data.items()}
-
-
-def _each(data: Mapping[str, object], kind: Any, act: Any) -> dict[str, object]:
-    """Apply ``act`` to the values of a mapping whose keys users choose."""
-    return {key: act(value, _values_of(kind), key) for key, value in data.items()}
-
-
-def _values_of(kind: Any) -> Any:
-    """Return the type of the values of a mapping whose keys users choose; None for other types."""
-    origin = get_origin(kind)
-    is_mapping = isinstance(origin, type) and issubclass(origin, Mapping)
-    return get_args(kind)[1] if is_mapping else None
-
-
-#: Types of a dataclass's fields; reading them takes longer than writing a document.
-_hints = cache(get_type_hints)
-
-
-@cache
-def _dataclass_in(kind: Any) -> Any:
-    options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    return next((option for option in options if is_dataclass(option)), None)
+    return camel_keys(plain(document), JobDocument)  # type: ignore[no-any-return]
 
 
 def _field(bad: msgspec.ValidationError) -> str | None:

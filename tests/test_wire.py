@@ -8,6 +8,7 @@ import pytest
 
 from brain import wire
 from brain.errors import BadInput, ImpossibleBounds, UnknownField, UnknownVersion
+from brain.keys import field_paths
 from brain.types.job import Job, JobDocument, PolicyMode, Secret
 from brain.types.plan import ScalePlan
 from brain.types.sharing import PoolShares
@@ -172,7 +173,7 @@ def test_an_unknown_field_of_a_document_names_the_nearest_known_one(
 
 
 #: Every field of a job document and of a pool's policy, with its path.
-FIELDS = [(kind, path) for kind in (JobDocument, PoolShares) for path in wire.field_paths(kind)]
+FIELDS = [(kind, path) for kind in (JobDocument, PoolShares) for path in field_paths(kind)]
 
 
 @pytest.mark.parametrize(("kind", "path"), FIELDS, ids=[path for _, path in FIELDS])

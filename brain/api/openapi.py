@@ -19,6 +19,7 @@ from brain.api.problems import MEDIA_TYPE
 from brain.api.routes.access import MOST_DAYS, CodeRequest, SignIn, TokenRequest
 from brain.api.routes.bulk import MOST_JOBS
 from brain.api.routes.fleet import FreezeRequest
+from brain.keys import camel
 from brain.lifecycle.edits import LEAST_CPU, LEAST_MEMORY, MOST_CPU, MOST_MEMORY
 from brain.types.allocation import MOST_REPLICAS
 from brain.types.document import NAME, PRIORITIES
@@ -320,10 +321,10 @@ def _camel_cased(schema: Schema) -> Schema:
     }
     for part in (renamed, *renamed["$defs"].values()):
         if "properties" in part:
-            part["properties"] = {wire.camel(k): v for k, v in part["properties"].items()}
+            part["properties"] = {camel(k): v for k, v in part["properties"].items()}
             for one in part["properties"].values():
                 if isinstance(one.get("default"), dict):
-                    one["default"] = {wire.camel(k): v for k, v in one["default"].items()}
-            part["required"] = [wire.camel(key) for key in part.get("required", [])]
+                    one["default"] = {camel(k): v for k, v in one["default"].items()}
+            part["required"] = [camel(key) for key in part.get("required", [])]
             part["additionalProperties"] = False
     return renamed
