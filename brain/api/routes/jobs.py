@@ -24,15 +24,15 @@ from brain.api.deps import (
     asked,
     json_body,
 )
-from brain.api.files import check_below, directory_of
 from brain.api.filters import JOB_KEYS, job_matches, parse_filter
 from brain.api.problems import problems
 from brain.api.queries import Fields, picked
 from brain.api.spans import Instant, range_of, span_of
+from brain.api.submissions import LOCAL, check_accelerators, check_references, pool_of
 from brain.errors import BadInput
 from brain.ports import Transaction
 from brain.types.estimate import Estimate
-from brain.types.job import JobCopy, JobDocument, JobId, ObjectCondition, Secret
+from brain.types.job import JobCopy, JobDocument, JobId, ObjectCondition
 from brain.types.record import Principal, Role
 from brain.types.report import JobReport
 from brain.types.resources import PoolName
@@ -48,9 +48,6 @@ from brain.views import (
 )
 
 router = routers.router("jobs")
-
-#: The pool of a single machine.
-LOCAL = PoolName("local")
 
 
 @router.get("/jobs", response_model=Page[JobView], responses=problems(BadInput))
@@ -116,49 +113,12 @@ async def submit(
     refuses the object, the error quotes the cluster's reason.
     """
     document = wire.job_document(json_body(act.body))
-    chosen = await run_in_threadpool(_pool, here, pool)
+    chosen = await run_in_threadpool(pool_of, here, pool)
     if chosen != LOCAL:
         return await _submit_to(chosen, document, here, who, act)
-    _check_references(document, who)
-    _check_accelerators(document)
+    check_references(document, who)
+    check_accelerators(document)
     return await run_in_threadpool(_submit_here, document, here, who, act)
-
-
-def _check_accelerators(document: JobDocument) -> None:
-    """Raise BadInput for groups that name an accelerator: this machine has one type."""
-    for name, size in document.groups.items():
-        if size.accelerator is not None:
-            field = f"groups.{name}.accelerator"
-            raise BadInput(
-                f"{field} {size.accelerator} has no effect in the pool {LOCAL}, a machine with one "
-                "type of accelerator; leave it out, or submit the job to the pool of a cluster",
-                field=field,
-            )
-
-
-def _pool(here: Context, named: str) -> PoolName:
-    """Return the pool of a submission.
-
-    Raises:
-        BadInput: no scaler has registered the named pool, or none is named and there are several.
-    """
-    with here.stores.transaction(read_only=True) as tx:
-        pools = tx.nodes.pools()
-    if named in ("", LOCAL) and (named or not pools or LOCAL in pools):
-        return LOCAL
-    listed = ", ".join(pools) or "none"
-    if not named and len(pools) > 1:
-        raise BadInput(
-            f"pool is missing, and Brain serves several pools: {listed}; name one of them",
-            field="pool",
-        )
-    if named and named not in pools:
-        raise BadInput(
-            f"pool {named!r} has no scaler; pools with a scaler: {listed}; name one of them, "
-            f"or start brain-scale --kubernetes --pool {named} in its cluster",
-            field="pool",
-        )
-    return PoolName(named) if named else pools[0]
 
 
 def _submit_here(document: JobDocument, here: Context, who: Principal, act: Acting) -> Response:
@@ -399,23 +359,3 @@ def _change(about: JobRequest, act: Act, change: Any) -> Response:
 def _version(view: object) -> str:
     assert isinstance(view, JobView)
     return str(view.version)
-
-
-def _check_references(document: JobDocument, who: Principal) -> None:
-    for name, value in document.environment.items():
-        if isinstance(value, Secret) and value.from_secret is not None:
-            raise BadInput(
-                f"environment.{name}.fromSecret {value.from_secret!r} names a Kubernetes "
-                "Secret, but this pool is one machine; use fromFile",
-                field=f"environment.{name}.fromSecret",
-            )
-        if isinstance(value, Secret) and value.from_file is not None:
-            field = f"environment.{name}.fromFile"
-            if who.role is not Role.ADMIN:
-                raise BadInput(
-                    f"{field} would be read by the service, which can read files that "
-                    f"{who.name} may not; give the value itself, which the service stores "
-                    "encrypted",
-                    field=field,
-                )
-            check_below(directory_of(document), value.from_file, field=field)

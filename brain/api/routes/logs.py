@@ -18,7 +18,7 @@ from brain import errors
 from brain.api import routers
 from brain.api.deps import AboutJob, JobRequest, OwnToken, TokenMonitor
 from brain.api.problems import problems
-from brain.api.routes.jobs import LOCAL
+from brain.api.submissions import LOCAL
 from brain.confinement import job_directory
 from brain.types.job import Job
 from brain.types.world import ReplicaState, World

@@ -12,8 +12,8 @@ from brain import errors, wire
 from brain.api import routers
 from brain.api.deps import AboutJob, Body, Here, Who, answer, json_body
 from brain.api.problems import problems
-from brain.api.routes.jobs import LOCAL
 from brain.api.routes.worlds import LONGEST_WAIT
+from brain.api.submissions import LOCAL
 from brain.types.job import Job
 from brain.types.resources import PoolName
 from brain.views import Page, PodRequest, PodSeen, ScalerAnswer, ScalerRequest
