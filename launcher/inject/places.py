@@ -83,3 +83,13 @@ def _exchange(one: str, other: str) -> None:
     if libc.renameat2(-100, names[0], -100, names[1], _EXCHANGE) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), other)
+
+
+def area(declared: str | None) -> str:
+    """Return the directory for saves of a declared checkpoint, with a separator at its end."""
+    if not declared:
+        return ""
+    path = os.path.realpath(declared)
+    if not (os.path.isdir(path) or declared.endswith(os.sep)):
+        path = os.path.dirname(path)
+    return path.rstrip(os.sep) + os.sep

@@ -100,7 +100,7 @@ class Shim:
         self.names = self.files.Names(self.root, memory["job"], rank, self._say)
         self.registry: str = memory["registry"]
         self.least = memory.get("least_bytes", LEAST_BYTES)
-        self.declared = _area(memory.get("declared"))
+        self.declared = self.places.area(memory.get("declared"))
         self.rank, self.pid = rank, os.getpid()
         self.counter = itertools.count()
         self.said: set[str] = set()
@@ -392,16 +392,6 @@ def _maps_privately() -> bool:
     """True if torch maps files privately, so that a script's writes do not reach the file."""
     options = getattr(sys.modules["torch.serialization"], "get_default_mmap_options", None)
     return options is None or options() == mmap.MAP_PRIVATE
-
-
-def _area(declared: str | None) -> str:
-    """Return the directory for saves of a declared checkpoint, with a separator at its end."""
-    if not declared:
-        return ""
-    path = os.path.realpath(declared)
-    if not (os.path.isdir(path) or declared.endswith(os.sep)):
-        path = os.path.dirname(path)
-    return path.rstrip(os.sep) + os.sep
 
 
 def _started_ticks(pid: int) -> int:
