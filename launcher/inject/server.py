@@ -74,7 +74,7 @@ def load(name: str, path: "str | None" = None) -> "ModuleType":
     return module
 
 
-ranks = load("ranks")
+ranks, imports = load("ranks"), load("imports")
 
 
 class Server:
@@ -142,7 +142,7 @@ class Server:
         if self.lacks:
             self.spoiled = {"module": "site", "why": self.lacks["why"], "origin": ""}
         if message.get("pace"):
-            sys.meta_path.insert(0, Pacer(message["pace"]))
+            sys.meta_path.insert(0, imports.Pacer(message["pace"]))
         if spec.get("first") is not None and self.todo:
             self.own = sys.modules["_brain_shadows"].modules_in(spec["first"])
             self.look_for_hidden("brain-run")
@@ -186,7 +186,7 @@ class Server:
             self.place.stages.begin()
             try:
                 with printed.importing():
-                    import_uncollected(module)
+                    imports.import_uncollected(module)
             except Exception:  # noqa: BLE001 - the script meets it itself, and tells it better
                 pass
             self.place.stages.imported(module)
@@ -241,7 +241,9 @@ class Server:
                 self.place.renew, self.place.print = self.generators.renew, self.printed.again
                 self.place.stages = self.stages
                 self.traces.end()
-            sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, Pacer)]
+            sys.meta_path[:] = [
+                each for each in sys.meta_path if not isinstance(each, imports.Pacer)
+            ]
         return pid
 
     def forked(self, pid: int, message: "dict[str, Any]", fds: "list[int]") -> None:
@@ -287,7 +289,7 @@ class Server:
         self.stages.begin()
         try:
             with self.printed.importing():
-                import_uncollected(module)
+                imports.import_uncollected(module)
         except BaseException as cannot:  # noqa: BLE001 - SystemExit too: it is one library's whim
             self.failed[module] = "%s: %s" % (type(cannot).__name__, cannot)
         else:
@@ -303,7 +305,7 @@ class Server:
         else:
             why = why or self.traces.found() or self.generators.trace(self.traces.seeds)
         if why:
-            self.spoiled = {"module": module, "why": why, "origin": origin_of(module)}
+            self.spoiled = {"module": module, "why": why, "origin": imports.origin_of(module)}
         else:
             self.prove(module)
         self.look_for_hidden(module)
@@ -344,45 +346,6 @@ class Server:
                 os.waitpid(ended.si_pid, 0)
         except ChildProcessError:
             return
-
-
-def import_uncollected(module: str) -> None:
-    """Import a module with the garbage collector off, because the collector would find almost no
-    garbage and take a fifth of the import's time.
-    """
-    standing = gc.get_threshold()
-    gc.set_threshold(0)  # not gc.disable(): a library that disables it shall find it so
-    try:
-        importlib.import_module(module)
-    finally:
-        first, *others = gc.get_threshold()
-        gc.set_threshold(first or standing[0], *others)
-
-
-def origin_of(module: str) -> str:
-    """Return the file of a module's top-level package; for a module of torch, the file of the
-    module itself.
-    """
-    name = module if module.split(".")[0] == "torch" else module.split(".")[0]
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return getattr(spec, "origin", None) or ""
-
-
-class Pacer:
-    """An import finder that pauses before every import, so that training keeps its processor
-    time.
-    """
-
-    def __init__(self, share: float) -> None:
-        self.rest = (1 - share) / share
-        self.since = time.monotonic()
-
-    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> None:
-        """Find nothing, but pause first."""
-        worked = time.monotonic() - self.since
-        if worked > 0.005:
-            time.sleep(min(0.25, worked * self.rest))
-            self.since = time.monotonic()
 
 
 def send(connection: socket.socket, message: "dict[str, Any]") -> None:
