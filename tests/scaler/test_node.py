@@ -1,6 +1,8 @@
 """What this machine offers, read from files as kernels write them."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -148,3 +150,28 @@ def test_a_gpu_that_is_lost_takes_only_itself_from_jobs(
     driver: Any, visible: str | None, names: tuple[str, ...]
 ):
     assert answering(driver, visible) == (names, "NVIDIA H200" if names else "cpu")
+
+
+LOST_FIRST = """
+class NVMLError(Exception): pass
+def nvmlInit(): pass
+def nvmlDeviceGetCount(): return 3
+def nvmlDeviceGetHandleByIndex(index):
+    if index == 0: raise NVMLError("GPU is lost")
+    return index
+def nvmlDeviceGetName(device): return "NVIDIA H200"
+def nvmlShutdown(): raise NVMLError("Driver Not Loaded")
+"""
+
+
+def test_a_machine_whose_first_gpu_is_lost_offers_its_processors_and_the_others(tmp_path: Path):
+    (tmp_path / "pynvml.py").write_text(LOST_FIRST)
+    lines = "from scaler.local.node import measure; it = measure(environment={})"
+    found = subprocess.run(
+        [sys.executable, "-c", f"{lines}; print(it.gpus, it.capacity.cpu_millis > 0)"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == "('1', '2') True\n"
