@@ -22,7 +22,7 @@ import httpx2
 
 from brain import calls, wire
 from brain.client import AsyncBrainClient
-from brain.errors import BadInput, BrainError, Conflict, NotFound
+from brain.errors import BadInput, BrainError, Conflict, NotFound, Unavailable
 from brain.types.job import JobId
 from brain.types.resources import PoolName
 from collectors.delivery import Delivery
@@ -157,26 +157,32 @@ class ClusterCollector:
         self._refused.pop("jobs", None)
 
     async def _tell(self, found: SourcesRead, now: datetime) -> None:
+        """Report replicas and nodes, until Brain does not answer: each request would wait again."""
         self._advised |= {job.job for job in found.jobs.all if job.advised}
         for report in reports.reports(self._stays, self._known - self._advised, now):
             said = report.replicas, report.waiting
             if self._told.get(report.job) != said:
-                await self._send("replicas", calls.report_replicas(report))
+                if not await self._send("replicas", calls.report_replicas(report)):
+                    return
                 if "replicas" not in self._refused:
                     self._told[report.job] = said
         if self._options.pool is not None:
             for node in reports.nodes(found.nodes.values(), self._options.pool, now):
-                await self._send("nodes", calls.put_node(node))
+                if not await self._send("nodes", calls.put_node(node)):
+                    return
 
-    async def _send(self, what: str, call: Any) -> None:
+    async def _send(self, what: str, call: Any) -> bool:
+        """Send a report; return False if Brain does not answer."""
         try:
             await self._brain.send(call)
         except (NotFound, Conflict) as why:
             log.warning("%s: %s", what, why)
         except BrainError as why:
             self._refuse(what, why)
+            return not isinstance(why, Unavailable)
         else:
             self._refused.pop(what, None)
+        return True
 
     def _refuse(self, what: str, why: BrainError) -> None:
         if what not in self._refused:

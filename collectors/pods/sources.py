@@ -2,6 +2,7 @@
 the other sources are still read.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +31,11 @@ _OVER = ("Succeeded", "Failed", "Complete", "Completed", "Cancelled")
 #: ``spec.managedBy`` of jobs that DLRover's own master runs.
 _DLROVER = "dlrover"
 METRICS = "apis/metrics.k8s.io/v1beta1"
+#: Kubelets that are read at the same time.
+_KUBELETS_AT_ONCE = 16
+#: Most seconds for the answer of one kubelet, and of all kubelets together; the liveness probe
+#: allows a round five minutes.
+_KUBELET_SECONDS, _KUBELETS_SECONDS = 10.0, 60.0
 #: Remedies by the name of the source.
 REMEDIES: Mapping[str, str] = {
     "nodes": "grant `list` on nodes: kubectl apply -k deploy/kustomize/cluster-wide",
@@ -85,6 +91,8 @@ class TelemetrySources:
     ) -> None:
         self._door, self._namespaces, self._prometheus = door, tuple(namespaces), prometheus
         self._passing = Passing(door, self._paths("api/v1", "pods"))
+        #: Nodes whose kubelets did not answer when they were last asked, in the order of asking.
+        self._silent: dict[str, None] = {}
 
     async def hear(self) -> None:
         """Watch pods between two rounds, until cancelled."""
@@ -142,26 +150,52 @@ class TelemetrySources:
             found.troubles.append(_trouble("usage", why))
 
     async def _summaries(self, found: SourcesRead, first: Exception) -> None:
-        """Read the kubelets, because metrics-server cannot be read."""
-        summaries: list[Object] = []
-        why: BrainError | None = None
-        for name in found.nodes:
-            path = f"/api/v1/nodes/{quote(name, safe='')}/proxy/stats/summary"
-            try:
-                summaries.append(await self._door.get(path))
-            except (NotAllowed, NotFound) as refused:
-                why = refused
-                break
-            except BrainError as away:
-                # One kubelet that is away does not hide the others.
-                why = away
+        """Read the kubelets, because metrics-server cannot be read; silent ones are read last."""
+        self._silent = {name: None for name in self._silent if name in found.nodes}
+        names = [*(name for name in found.nodes if name not in self._silent), *self._silent]
+        summaries, why = await self._kubelets(names)
         if summaries:
-            found.usage = of_summary(summaries)
-        if not summaries:
+            found.usage = of_summary(list(summaries.values()))
+            if missing := len(names) - len(summaries):
+                said = f"{missing} of {len(names)} kubelets were not read: {why}"
+                found.troubles.append(_trouble("usage", Unavailable(said)))
+        else:
             both = Unavailable(f"{first}; {why}" if why else str(first))
             found.troubles.append(_trouble("usage", both))
-        elif why is not None:
-            found.troubles.append(_trouble("usage", why))
+
+    async def _kubelets(self, names: Sequence[str]) -> tuple[dict[str, Object], Exception | None]:
+        """Return the summaries of the kubelets that answer in time, by node, and the last error."""
+        summaries: dict[str, Object] = {}
+        why: Exception | None = None
+        waiting = iter(names)
+
+        async def read() -> None:
+            nonlocal why
+            for name in waiting:
+                path = f"/api/v1/nodes/{quote(name, safe='')}/proxy/stats/summary"
+                self._silent.pop(name, None)
+                self._silent[name] = None
+                try:
+                    async with asyncio.timeout(_KUBELET_SECONDS):
+                        summaries[name] = await self._door.get(path)
+                    del self._silent[name]
+                except TimeoutError:
+                    why = Unavailable(f"{path}: no answer within {_KUBELET_SECONDS:g} s")
+                except NotAllowed as refused:
+                    # The others would be refused, too.
+                    why = refused
+                    return
+                except BrainError as away:
+                    why = away
+
+        try:
+            async with asyncio.timeout(_KUBELETS_SECONDS), asyncio.TaskGroup() as readers:
+                for _ in range(_KUBELETS_AT_ONCE):
+                    readers.create_task(read())
+        except TimeoutError:
+            last = f"; {why}" if why else ""
+            why = Unavailable(f"{_KUBELETS_SECONDS:g} s did not suffice for all{last}")
+        return summaries, why
 
     async def _devices(self, found: SourcesRead) -> None:
         if self._prometheus is None:

@@ -27,6 +27,7 @@ from tests.collectors.clustered import (
     series,
     stamp,
     vector,
+    waited,
 )
 from tests.collectors.serviced import Service
 
@@ -52,13 +53,17 @@ def cluster(**changed: Any) -> dict[str, Any]:
 
 
 class Brain(httpx2.AsyncBaseTransport):
-    """Knows one job; keeps what it is told."""
+    """Knows one job; keeps what it is told, and does not answer it if ``silent``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, silent: bool = False) -> None:
+        self.silent = silent
         self.told: list[tuple[str, str, Any]] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         path = request.url.path
+        if request.method != "GET" and self.silent:
+            self.told.append((request.method, path, None))
+            raise httpx2.ReadTimeout("", request=request)
         if request.method != "GET":
             self.told.append((request.method, path, json.loads(request.content)))
             return httpx2.Response(204)
@@ -75,9 +80,10 @@ async def look(
     url: str = "http://127.0.0.1:9",
     pool: str | None = None,
     prometheus: Listing | None = None,
+    brain: Brain | None = None,
 ) -> tuple[dict[str, Any], Brain]:
     """One turn, and what is said and told after it."""
-    brain = Brain()
+    brain = brain or Brain()
     place = Home(home)
     make_private(place.collector)
     options = PodCollectorOptions(
@@ -132,17 +138,87 @@ def test_a_list_of_nothing_that_is_null_ends_no_collector(tmp_path: Path):
 
 
 def test_kubelets_stand_in_for_metrics_server(tmp_path: Path):
+    paths = {f"{METRICS}/nodes": 404, "/api/v1/nodes/n0/proxy/stats/summary": summary("n0")}
+
+    status, _ = asyncio.run(look(Listing(cluster(**paths)), tmp_path))
+
+    assert (status["spooled"], status["degraded"]) == (1, [])
+
+
+def summary(name: str) -> dict[str, Any]:
+    """The answer of the kubelet of a node that runs the job's pod."""
     whole = {
         "cpu": {"time": stamp(20), "usageNanoCores": 5e8},
         "memory": {"workingSetBytes": 1 << 30},
     }
     ref = {"name": "digits-edljob-worker-0", "namespace": "team", "uid": "pod-0"}
-    summary = {"node": {"nodeName": "n0"} | whole, "pods": [{"podRef": ref} | whole]}
-    paths = {f"{METRICS}/nodes": 404, "/api/v1/nodes/n0/proxy/stats/summary": summary}
+    return {"node": {"nodeName": name} | whole, "pods": [{"podRef": ref} | whole]}
 
-    status, _ = asyncio.run(look(Listing(cluster(**paths)), tmp_path))
 
-    assert (status["spooled"], status["degraded"]) == (1, [])
+class SilentKubelets(Listing):
+    """A cluster of so many nodes, of which only the last one has a kubelet that answers."""
+
+    def __init__(self, nodes: int) -> None:
+        names = [f"n{index:03}" for index in range(nodes)]
+        self.well = f"/api/v1/nodes/{names[-1]}/proxy/stats/summary"
+        paths = {"/api/v1/nodes": list(map(node, names)), f"{METRICS}/nodes": 404}
+        super().__init__(cluster(**paths, **{self.well: summary(names[-1])}))
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        path = request.url.path
+        if path.endswith("/proxy/stats/summary") and path != self.well:
+            await asyncio.Event().wait()
+        return await super().handle_async_request(request)
+
+
+def test_a_round_over_many_silent_kubelets_is_short_and_keeps_what_the_others_said():
+    sources = TelemetrySources(SilentKubelets(60).door())
+
+    read, seconds = waited(sources.look())
+
+    assert read.usage is not None
+    assert list(read.usage.nodes) == ["n059"]
+    assert [each.why.partition(":")[0] for each in read.troubles] == [
+        "59 of 60 kubelets were not read"
+    ]
+    assert seconds <= 60
+
+
+def test_kubelets_beyond_the_time_of_a_round_are_read_first_in_the_next_round():
+    async def rounds() -> list[bool]:
+        sources = TelemetrySources(SilentKubelets(150).door())
+        return [(await sources.look()).usage is not None for _ in range(3)]
+
+    found, seconds = waited(rounds())
+
+    assert (found, seconds <= 180) == ([False, True, True], True)
+
+
+def test_without_the_right_to_read_kubelets_few_are_asked():
+    paths = {f"/api/v1/nodes/n{index}/proxy/stats/summary": 403 for index in range(100)}
+    nodes = [node(f"n{index}") for index in range(100)]
+    listing = Listing(cluster(**paths, **{"/api/v1/nodes": nodes, f"{METRICS}/nodes": 404}))
+
+    read, _ = waited(TelemetrySources(listing.door()).look())
+
+    assert [each.source for each in read.troubles] == ["usage"]
+    assert sum("proxy" in path for path in listing.asked) <= 16
+
+
+def test_a_brain_that_does_not_answer_is_told_one_thing_per_round(tmp_path: Path):
+    nodes = [node(f"n{index}") for index in range(40)]
+
+    status, brain = asyncio.run(
+        look(
+            Listing(cluster(**{"/api/v1/nodes": nodes})),
+            tmp_path,
+            pool="gpu",
+            brain=Brain(silent=True),
+        )
+    )
+
+    assert len(brain.told) == 1
+    assert "did not answer" in status["refused"]["replicas"]
 
 
 def test_a_refused_list_of_pods_names_the_right(tmp_path: Path):
