@@ -6,9 +6,12 @@ records, and changes nothing.
 Commands are loaded when they are used, so that ``brain --help`` is fast.
 """
 
+import io
+import os
 import sys
 from difflib import get_close_matches
 from importlib import import_module
+from typing import Any, TextIO
 
 import click
 
@@ -88,6 +91,34 @@ EXIT_CODES: tuple[tuple[type[errors.BrainError], int], ...] = (
 )
 
 
+class _Output(io.FileIO):
+    """Standard output, whose errors tell that they are not those of another file."""
+
+    @classmethod
+    def replacing(cls, stdout: TextIO) -> TextIO:
+        """Return a text file that writes like ``stdout``, and to the same place."""
+        return io.TextIOWrapper(
+            io.BufferedWriter(cls(stdout.fileno(), "w", closefd=False)),
+            encoding=stdout.encoding,
+            errors=stdout.errors,
+            line_buffering=stdout.isatty(),
+        )
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes; after an error, the rest of the output is dropped."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            # A pager or `head` that needs no more; click ends the command without a word.
+            raise
+        except OSError as lost:
+            # Python writes what waits once more, when the process ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            raise errors.BrainError(
+                f"standard output cannot be written: {lost.strerror}; the output is not complete"
+            ) from lost
+
+
 class Commands(click.Group):
     """The group of all ``brain`` commands, which imports a command when it is used."""
 
@@ -132,6 +163,14 @@ def cli(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line; the exit code depends on the kind of error."""
+    if sys.stdout is None:
+        # The first file that the command opened would become its standard output.
+        click.echo(
+            "brain: standard output is closed; give another, for example /dev/null", err=True
+        )
+        sys.exit(1)
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _Output.replacing(sys.__stdout__)
     try:
         # `Exit` comes back as its code in this mode; commands return nothing.
         sys.exit(cli.main(prog_name="brain", standalone_mode=False))
