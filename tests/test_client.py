@@ -1,6 +1,7 @@
 """BrainClient: one seam, errors translated at the border."""
 
 import asyncio
+import re
 from collections.abc import Callable
 
 import httpx2
@@ -199,3 +200,11 @@ def test_a_name_of_any_characters_stays_one_part_of_the_path() -> None:
     with answering(note) as client, pytest.raises(errors.Unavailable):
         client.send(calls.job("a?b#c\n%41"))
     assert asked == [b"/api/v1/jobs/a%3Fb%23c%0A%2541"]
+
+
+@pytest.mark.parametrize("name", ["digits/plans", "../nodes", "..", "."])
+def test_a_text_that_is_no_part_of_a_path_is_refused_as_a_name(name: str) -> None:
+    with pytest.raises(errors.BadInput, match=re.escape(f"{name!r} is not a name")):
+        calls.job(name)
+    with pytest.raises(errors.BadInput, match="is not a name"):
+        calls.revoke_token(name)

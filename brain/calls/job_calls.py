@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from brain.calls.making import get, post
+from brain.calls.making import get, part, post
 from brain.client import Call
 from brain.types.estimate import Estimate, EstimateQuestion
 from brain.types.record import Event
@@ -53,22 +53,22 @@ def jobs(
 
 def job(job: str) -> Call[JobDetail]:
     """Read one job by id or name."""
-    return get(f"/jobs/{job}", JobDetail)
+    return get(f"/jobs/{part(job)}", JobDetail)
 
 
 def cancel(job: str, *, dry_run: bool = False) -> Call[JobView]:
     """End a job for good."""
-    return post(f"/jobs/{job}:cancel", {}, JobView, dry_run=dry_run)
+    return post(f"/jobs/{part(job)}:cancel", {}, JobView, dry_run=dry_run)
 
 
 def suspend(job: str, *, dry_run: bool = False) -> Call[JobView]:
     """Stop a job at its next safe point and free the resources that it holds."""
-    return post(f"/jobs/{job}:suspend", {}, JobView, dry_run=dry_run)
+    return post(f"/jobs/{part(job)}:suspend", {}, JobView, dry_run=dry_run)
 
 
 def resume(job: str, *, dry_run: bool = False) -> Call[JobView]:
     """Let a suspended job continue from its checkpoint."""
-    return post(f"/jobs/{job}:resume", {}, JobView, dry_run=dry_run)
+    return post(f"/jobs/{part(job)}:resume", {}, JobView, dry_run=dry_run)
 
 
 def change_jobs(
@@ -82,19 +82,19 @@ def change_jobs(
 
 def lift_advise_only(job: str, *, dry_run: bool = False) -> Call[JobView]:
     """Let Brain act again on a job that is advise-only."""
-    return post(f"/jobs/{job}:lift-advise-only", {}, JobView, dry_run=dry_run)
+    return post(f"/jobs/{part(job)}:lift-advise-only", {}, JobView, dry_run=dry_run)
 
 
 def report(job: str) -> Call[JobReport]:
     """Read the amounts that a job's replicas reserve, use and should reserve."""
-    return get(f"/jobs/{job}/report", JobReport)
+    return get(f"/jobs/{part(job)}/report", JobReport)
 
 
 def model(job: str) -> Call[ModelView]:
     """Read the fitted model of a job's throughput, with its measurements and the errors of its
     earlier predictions.
     """
-    return get(f"/jobs/{job}/model", ModelView)
+    return get(f"/jobs/{part(job)}/model", ModelView)
 
 
 def series(
@@ -107,12 +107,12 @@ def series(
         "until": until.isoformat(),
         "width": str(width),
     }
-    return get(f"/jobs/{job}/series", Series, **query)
+    return get(f"/jobs/{part(job)}/series", Series, **query)
 
 
 def workers(job: str) -> Call[Page[WorkerView]]:
     """Read the step time in seconds of each worker in the job's present world."""
-    return get(f"/jobs/{job}/workers", Page[WorkerView])
+    return get(f"/jobs/{part(job)}/workers", Page[WorkerView])
 
 
 def logs(
@@ -133,9 +133,9 @@ def logs(
     query = {name: str(number) for name, number in given.items() if number is not None}
     flags = {"follow": "true", "heartbeat": "true"} if follow else {"follow": "false"}
     flags |= {"previous": "true"} if previous else {}
-    return get(f"/jobs/{job}/logs", bytes, **query, **flags)
+    return get(f"/jobs/{part(job)}/logs", bytes, **query, **flags)
 
 
 def job_events(job: str, *, after: int = 0) -> Call[Page[Event]]:
     """List the events of a job, oldest first."""
-    return get(f"/jobs/{job}/events", Page[Event], after=str(after))
+    return get(f"/jobs/{part(job)}/events", Page[Event], after=str(after))

@@ -4,8 +4,20 @@ from typing import Any
 
 from brain import wire
 from brain.client import Call, idempotency_key
+from brain.errors import BadInput
 
 V1 = "/api/v1"
+
+
+def part(name: str) -> str:
+    """Return a name as the part of a path; any other text would address another route.
+
+    Raises:
+        BadInput: the text is not a name.
+    """
+    if "/" in name or name in (".", ".."):
+        raise BadInput(f"{name!r} is not a name: names have no `/`, and are not `.` or `..`")
+    return name
 
 
 def get(path: str, reads: Any, **query: str) -> Call[Any]:

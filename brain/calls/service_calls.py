@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from brain.calls.making import V1, get, post
+from brain.calls.making import V1, get, part, post
 from brain.client import Call
 from brain.types.digest import Digest
 from brain.types.pool import Freeze, FreezeScope
@@ -55,7 +55,7 @@ def freeze(scope: FreezeScope, target: str, *, why: str) -> Call[Page[Freeze]]:
 
 def thaw(scope: FreezeScope, target: str) -> Call[Page[Freeze]]:
     """Let Brain apply plans of one job, of a project, or of all jobs again."""
-    path = f"{V1}/freeze/{scope}" + (f"/{target}" if target else "")
+    path = f"{V1}/freeze/{scope}" + (f"/{part(target)}" if target else "")
     return Call(method="DELETE", path=path, reads=Page[Freeze])
 
 
@@ -78,7 +78,7 @@ def mint_token(name: str, role: str, *, days: float | None = None) -> Call[NewTo
 
 
 def revoke_token(id: str) -> Call[None]:
-    return Call(method="DELETE", path=f"{V1}/tokens/{id}", reads=type(None))
+    return Call(method="DELETE", path=f"{V1}/tokens/{part(id)}", reads=type(None))
 
 
 def sign_in_code(name: str) -> Call[SignInCode]:
