@@ -75,11 +75,11 @@ def percent(share: float | None) -> str:
 def change(gain: float | None) -> str:
     """Return a relative change with its sign.
 
-    >>> change(0.34), change(-0.34)
-    ('+34 %', '\u221234 %')
+    >>> change(0.34), change(-0.34), change(math.nan)
+    ('+34 %', '\u221234 %', '\u2014')
     """
     text = percent(gain)
-    return text if gain is None or text.startswith(MINUS) else f"+{text}"
+    return text if text.startswith((MINUS, UNKNOWN)) else f"+{text}"
 
 
 def ratio(value: float) -> str:
@@ -94,14 +94,16 @@ def ratio(value: float) -> str:
 def duration(seconds: float | None) -> str:
     """Format a duration in at most two units.
 
-    >>> duration(38), duration(5040), duration(0.21), duration(240)
-    ('38 s', '1 h 24 min', '0.21 s', '4 min')
+    >>> duration(38), duration(5040), duration(0.21), duration(240), duration(-90)
+    ('38 s', '1 h 24 min', '0.21 s', '4 min', '\u22121 min 30 s')
     """
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
-    if abs(seconds) < 10:
+    if seconds < 0:
+        return MINUS + duration(-seconds)
+    if seconds < 10:
         return f"{number(seconds, digits=2)} s"
-    if abs(seconds) < 60:
+    if seconds < 59.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     if minutes < 60:

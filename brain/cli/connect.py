@@ -44,7 +44,7 @@ def service_url() -> str:
     record = state_directory() / "service.json"
     try:
         return str(json.loads(record.read_text())["url"])
-    except (OSError, ValueError, KeyError) as missing:
+    except (OSError, ValueError, KeyError, TypeError) as missing:
         raise Unavailable(
             f"no Brain runs on this machine ({record} is missing or unreadable): start one with "
             "`brain up`, or give the URL of another in BRAIN_URL"

@@ -393,3 +393,10 @@ def test_a_misspelt_program_is_refused_before_anything_is_queued(program: str, m
 @pytest.mark.parametrize("program", ["python3.99", "mine", "/opt/pyton", "brain-runner"])
 def test_another_program_that_is_not_here_may_be_where_the_job_runs(program: str) -> None:
     check_program({"command": [program, "train.py"]})
+
+
+def test_a_record_of_the_service_that_is_a_list_is_told_as_unreadable(tmp_path: Path):
+    (tmp_path / "service.json").write_text("[]")
+    somewhere = SOMEWHERE | {"BRAIN_URL": None, "BRAIN_HOME": str(tmp_path)}
+    told = CliRunner().invoke(cli, ["jobs"], env=somewhere)
+    assert "service.json is missing or unreadable" in str(told.exception)
