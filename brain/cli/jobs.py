@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -16,7 +17,7 @@ from brain.errors import BadInput, BrainError, Overloaded, Unavailable
 from brain.types.job import JobState
 from brain.types.plan import PlanState, PlanVerdict, ScalePlan
 from brain.typeset import percent, reallocation
-from brain.views import JobOutcome, JobView, Page
+from brain.views import JobDetail, JobOutcome, JobView, Page
 
 COLUMNS = (
     output.Column[JobView]("STATE", lambda job: job.state, rank=0),
@@ -140,13 +141,11 @@ def submit(
 def jobs(client: BrainClient, filter: str, sort: str, watching: bool, form: str) -> None:
     """List jobs, newest first."""
 
-    def draw() -> None:
-        found = list(
-            pages(client, lambda token: calls.jobs(filter=filter, sort=sort, page_token=token))
-        )
-        output.show(found, COLUMNS, form, name=lambda job: job.name)
+    def fetch() -> list[JobView]:
+        return list(pages(client, lambda at: calls.jobs(filter=filter, sort=sort, page_token=at)))
 
-    output.watch(draw) if watching else draw()
+    show = partial(output.show, columns=COLUMNS, form=form, name=lambda job: job.name)
+    output.watch(fetch, show) if watching else show(fetch())
 
 
 @click.command()
@@ -157,8 +156,9 @@ def jobs(client: BrainClient, filter: str, sort: str, watching: bool, form: str)
 def job(client: BrainClient, job: str, watching: bool, form: str) -> None:
     """Show one job."""
 
-    def draw() -> None:
-        detail = client.send(calls.job(job))
+    fetch = partial(client.send, calls.job(job))
+
+    def show(detail: JobDetail) -> None:
         if form in ("json", "yaml"):
             output.dump(detail, form)
             return
@@ -178,7 +178,7 @@ def job(client: BrainClient, job: str, watching: bool, form: str) -> None:
             click.echo(f"Why: {decision.explanation.reason}")
             click.echo(f"Next: {decision.explanation.next_step}")
 
-    output.watch(draw) if watching else draw()
+    output.watch(fetch, show) if watching else show(fetch())
 
 
 def _action(name: str, about: str) -> click.Command:

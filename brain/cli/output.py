@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import click
 
 from brain import wire
+from brain.errors import Overloaded, Unavailable
 from brain.types.recommendation import Prediction
 from brain.types.world import World
 from brain.typeset import UNKNOWN, number
@@ -86,13 +87,34 @@ def dump(value: Any, form: str) -> None:
         click.echo(json.dumps(wire.plain(value), indent=2, ensure_ascii=False))
 
 
-def watch(draw: Callable[[], None], *, every_seconds: float = 2.0) -> None:
-    """Call ``draw`` every few seconds until interrupted."""
+def watch(
+    fetch: Callable[[], T],
+    show: Callable[[T], None],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    every_seconds: float = 2.0,
+) -> None:
+    """Fetch something and show it every few seconds until interrupted.
+
+    While the service does not answer, for example because it restarts, the last state stays, with
+    one sentence below it. A service that never answered ends the command.
+    """
+    shown = silent = False
     while True:
-        if sys.stdout.isatty():
-            click.clear()
-        draw()
-        time.sleep(every_seconds)
+        try:
+            found = fetch()
+        except (Overloaded, Unavailable) as why:
+            if not shown:
+                raise
+            if not silent:
+                click.echo(f"brain: {why}. The command goes on, and asks again.", err=True)
+            silent = True
+        else:
+            if sys.stdout.isatty():
+                click.clear()
+            show(found)
+            shown, silent = True, False
+        sleep(every_seconds)
 
 
 def rate(prediction: Prediction | None) -> str:

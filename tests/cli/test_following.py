@@ -7,6 +7,7 @@ import httpx2
 import pytest
 
 from brain import errors
+from brain.cli import output
 from brain.cli.jobs import logs, wait
 from brain.client import BrainClient
 from tests.web import seed
@@ -110,3 +111,55 @@ def test_a_wait_ends_with_its_job_although_a_later_job_has_the_name(
     with client(service, way) as brain:
         wait.callback.__wrapped__(brain, job="digits", goal="finished", timeout=10)  # type: ignore[union-attr]
     assert way.asked == 2
+
+
+class Interrupted(Exception):
+    """A person has seen enough."""
+
+
+class Service:
+    """Answers with the states in turn; an error is raised, and after the last a person leaves."""
+
+    def __init__(self, *states: str | Exception) -> None:
+        self._left = list(states)
+
+    def fetch(self) -> str:
+        """Answer one request."""
+        state = self._left.pop(0)
+        if isinstance(state, Exception):
+            raise state
+        return state
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for no time."""
+        if not self._left:
+            raise Interrupted
+
+    def watched(self) -> list[str]:
+        """Return the states that a watching command shows until it ends or is interrupted."""
+        shown: list[str] = []
+        with pytest.raises(Interrupted):
+            output.watch(self.fetch, shown.append, sleep=self.sleep)
+        return shown
+
+
+def test_a_watch_outlasts_a_restart_of_the_service_and_tells_it_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    away = errors.Unavailable("Brain at http://brain cannot be reached: connection refused")
+
+    shown = Service("Queued", away, away, "Running").watched()
+
+    assert shown == ["Queued", "Running"]
+    assert capsys.readouterr().err == f"brain: {away}. The command goes on, and asks again.\n"
+
+
+def test_a_watch_of_a_service_that_never_answered_ends_at_once() -> None:
+    with pytest.raises(errors.Unavailable, match="refused"):
+        output.watch(Service(errors.Unavailable("connection refused")).fetch, print)
+
+
+def test_a_watch_of_a_job_that_is_gone_ends_with_the_reason() -> None:
+    service = Service("Running", errors.UnknownJob("no job digits"))
+    with pytest.raises(errors.UnknownJob):
+        output.watch(service.fetch, lambda state: None, sleep=service.sleep)
