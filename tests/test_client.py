@@ -208,3 +208,28 @@ def test_a_text_that_is_no_part_of_a_path_is_refused_as_a_name(name: str) -> Non
         calls.job(name)
     with pytest.raises(errors.BadInput, match="is not a name"):
         calls.revoke_token(name)
+
+
+#: A line feed ends a line; other characters that Python counts as ends of lines are a line's own.
+PRINTED = "\0\0 10 %\r 20 %\r100 %\na\u2028b\fc\x85d\n\nwindows\r\nlast"
+LINES = [" 10 %\r 20 %\r100 %", "a\u2028b\fc\x85d", "", "windows", "last"]
+
+
+def test_only_a_line_feed_ends_a_line_of_output() -> None:
+    with (
+        answering(lambda request: httpx2.Response(200, text=PRINTED)) as client,
+        client.lines(calls.logs("digits")) as lines,
+    ):
+        assert list(lines) == LINES
+
+
+def test_only_a_line_feed_ends_a_line_for_asyncio_too() -> None:
+    async def read() -> list[str]:
+        way = httpx2.MockTransport(lambda request: httpx2.Response(200, text=PRINTED))
+        async with (
+            AsyncBrainClient(URL, transport=way) as client,
+            client.lines(calls.logs("digits")) as lines,
+        ):
+            return [line async for line in lines]
+
+    assert asyncio.run(read()) == LINES

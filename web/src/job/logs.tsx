@@ -6,6 +6,7 @@ import type { JobView, Replica } from "../api/types.ts";
 import { sleep } from "../api/live.ts";
 import { said } from "../state/session.ts";
 import { Heading, Trouble } from "../ui/parts.tsx";
+import { lastState } from "../words/log.ts";
 
 /** Lines kept in the page; `brain logs` has all of them. */
 const MOST = 5000;
@@ -87,10 +88,7 @@ async function read(id: string, replica: string, follow: boolean, stop: AbortSig
     if (!part || part.done) break;
     const lines = (rest + part.value).split("\n");
     rest = lines.pop() ?? "";
-    if (lines.length > 0) onLines(lines.map(withoutHeartbeat));
+    if (lines.length > 0) onLines(lines.map(lastState));
   }
-  if (withoutHeartbeat(rest)) onLines([withoutHeartbeat(rest)]);
+  if (lastState(rest)) onLines([lastState(rest)]);
 }
-
-/** The service sends NUL bytes while no line comes. */
-const withoutHeartbeat = (line: string) => line.replace(/^\0+/, "");

@@ -1,4 +1,12 @@
-/** A log that grows at its beginning and is read page by page; pure. */
+/** A log that grows at its beginning and is read page by page, and lines of output; pure. */
+
+/** The service sends NUL bytes while no line comes. */
+const HEARTBEAT = /^\0+/;
+
+/** The last state of a line of output: a progress bar returns to the beginning of its line and prints over it. */
+export function lastState(line: string): string {
+  return line.replace(HEARTBEAT, "").replace(/\r+$/, "").replace(/^.*\r/s, "");
+}
 
 export interface Log<Entry> {
   /** Newest first, without holes. */
