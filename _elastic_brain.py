@@ -52,6 +52,9 @@ def brain() -> None:
         from brain.cli import main
 
         main()
+    except KeyboardInterrupt:
+        # Ctrl-C while the modules are loaded; main() has an exit code for later ones.
+        sys.exit(130)
     except ModuleNotFoundError:
         from brain.errors import Unavailable
         from brain.extras import expect

@@ -120,6 +120,21 @@ def test_what_runs_beside_a_job_imports_nothing_heavy(modules: str):
     assert not HEAVY & set(json.loads(printed.stdout))
 
 
+def test_an_interrupt_while_a_command_is_loaded_ends_it_without_a_traceback():
+    code = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'brain.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from _elastic_brain import brain; brain()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_brain_help_imports_click_and_little_else():
     code = (
         "import json, sys\nfrom brain.cli import cli\n"
