@@ -371,3 +371,48 @@ def test_without_a_brain_the_operator_needs_no_token_and_is_told_so() -> None:
 def test_namespaces_are_opened_to_submissions_by_a_value() -> None:
     operator = one(case_of("submissions to a namespace"), "Deployment", "brain-scaler")
     assert "--submit-to=team" in operator["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def keys_and_texts(value: Any) -> Iterator[Any]:
+    """Every key of an object, and every value that Kubernetes wants as text."""
+    match value:
+        case dict():
+            for key, inner in value.items():
+                yield key
+                if key in ("name", "namespace", "serviceAccountName", "app.kubernetes.io/instance"):
+                    yield inner
+                yield from keys_and_texts(inner)
+        case list():
+            for inner in value:
+                yield from keys_and_texts(inner)
+
+
+@pytest.mark.parametrize("text", ["123", "1e5", "0x1f"])
+def test_a_release_and_a_namespace_that_look_like_numbers_stay_text(text: str) -> None:
+    for case in VALUES.values():
+        for found in CHART.render(case, name=text, namespace=text):
+            assert all(isinstance(each, str) for each in keys_and_texts(found)), found
+
+
+def test_variables_that_yaml_takes_for_truth_stay_names() -> None:
+    objects = rendered(brain={"environment": {"ON": "1", "Y": "2"}})
+    (container,) = one(objects, "Deployment", "brain")["spec"]["template"]["spec"]["containers"]
+    names = [each["name"] for each in container["env"]]
+    assert {"ON", "Y"} <= set(names)
+
+
+def test_an_argument_of_any_text_stays_one_text() -> None:
+    odd = 'a: b #"c"'
+    objects = rendered(
+        scaler={"pool": odd, "submitTo": [odd]},
+        adapters={"enabled": True, "pool": odd},
+        collector={"prometheus": odd},
+    )
+    given = [
+        argument
+        for pod in pods(objects)
+        for container in pod["containers"]
+        for argument in container.get("args", ())
+    ]
+    assert all(isinstance(argument, str) for argument in given)
+    assert sum(argument.endswith(f"={odd}") for argument in given) == 4

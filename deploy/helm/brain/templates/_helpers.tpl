@@ -3,13 +3,13 @@
 {{- end }}
 {{- define "brain.labels" -}}
 app.kubernetes.io/name: brain
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- define "brain.selector" -}}
 app.kubernetes.io/name: brain
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 {{- define "brain.image" -}}
 {{- if .Values.image.digest -}}
@@ -35,7 +35,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 {{- define "brain.container" -}}
-image: {{ include "brain.image" . }}
+image: {{ include "brain.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false
