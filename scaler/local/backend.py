@@ -105,9 +105,9 @@ class LocalBackend:
         )
 
     def jobs(self) -> Sequence[JobId]:
-        """Return every job with a directory."""
+        """Return every job with a directory, and those whose directories were deleted."""
         own = (one.name for one in (self._home / "replicas").iterdir() if one.is_dir())
-        return sorted(map(JobId, {*own, *kept_jobs(self._home)}))
+        return sorted(map(JobId, {*own, *kept_jobs(self._home), *self._memory.jobs()}))
 
     def observe(self, job: JobId, now: datetime) -> Observed:
         """Read the job's directories, and the reservations of the other jobs."""
@@ -231,7 +231,9 @@ class LocalBackend:
 
     def clear(self, job: JobId) -> None:
         """Remove the token; records and output stay for ``brain logs``."""
-        (job_directory(self._home, job) / "token").unlink(missing_ok=True)
+        directory = job_directory(self._home, job)
+        (directory / "token").unlink(missing_ok=True)
+        self._memory.forget(directory)
 
     def _roles(self, job: JobId) -> Mapping[int, str]:
         """Return the role of each replica that the job's last world document names."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from brain.types.world import ReplicaExit
 from scaler.ports import ReplicaPhase, ReplicaSeen
@@ -34,6 +35,19 @@ class Memory:
             self.last_codes[path] = child.returncode
             del self.children[path]
         return self.last_codes.get(path)
+
+    def jobs(self) -> set[str]:
+        """Return the jobs of ended replicas, whose directories may be gone."""
+        return {path.parent.name for path in self.ended}
+
+    def forget(self, directory: Path) -> None:
+        """Forget the ended replicas of a finished job; nobody asks for them again."""
+        for path in [path for path in self.children if path.parent == directory]:
+            self.reap(path)
+        facts: tuple[dict[Path, Any], ...] = (self.last_codes, self.asked, self.ended, self.running)
+        for known in facts:
+            for path in [path for path in known if path.parent == directory]:
+                del known[path]
 
     def with_vanished(
         self, directory: Path, found: Sequence[ReplicaSeen], now: datetime

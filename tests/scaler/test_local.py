@@ -459,6 +459,21 @@ def test_replicas_fail_with_the_reason_if_their_jobs_directory_was_deleted(
     assert backend.observe(JOB, NOW).replicas == seen.replicas
 
 
+def test_nothing_is_kept_of_a_finished_job_whose_directory_was_deleted(
+    backend: LocalBackend, tmp_path: Path
+):
+    backend.start(wish(), 0, {}, NOW)
+    running(backend)
+    pid = pid_of(tmp_path, 0)
+    shutil.rmtree(tmp_path / "replicas" / JOB)
+    backend.observe(JOB, NOW)
+    killed(backend, pid)
+
+    assert backend.jobs() == [JOB]
+    backend.clear(JOB)
+    assert (backend.jobs(), backend.observe(JOB, NOW).replicas) == ([], ())
+
+
 def test_a_replica_whose_directory_alone_was_deleted_is_replaced(
     backend: LocalBackend, tmp_path: Path
 ):
