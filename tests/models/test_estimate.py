@@ -447,6 +447,8 @@ def test_what_a_failed_job_used_is_no_measure_while_others_are_known():
         ("--data cifar-10", "--data cifar-100", False),
         ("--lr 0.1", "--rate 0.1", False),
         ("--steps 10 --seed 1", "", True),
+        ("-o out --resume-from a --log_dir b", "", True),
+        ("--optimizer adam", "--optimizer sgd", False),
     ],
 )
 def test_a_script_runs_again_where_its_arguments_differ_in_numbers_alone(

@@ -21,7 +21,7 @@ _OTHER_OWNER, _OTHER_IMAGE, _OTHER_NETWORK, _ARGUMENTS = 0.9, 0.8, 0.7, 0.3
 _NETWORKS = re.compile(r"--?(arch|model|model[-_]name([-_]or[-_]path)?|network|config)")
 #: Options on a run's length and paths, which are ignored; measurements show the batch anyway.
 _ASIDE = re.compile(
-    r"--?(.*(steps|epochs|seconds|checkpoint|output|save|log|seed|dir|batch).*|o|resume)"
+    r"--?(.*(steps|epochs|seconds|checkpoint|output|save|log|seed|dir|batch|resume).*|o)"
 )
 _NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?")
 
@@ -87,7 +87,7 @@ def script_of(document: JobDocument, owner: str) -> Script:
         image=document.image,
         name=words[at].rpartition("/")[2] if words else "",
         text=document.script_hash,
-        arguments=frozenset(one for one in options if not _ASIDE.match(one.split("=")[0])),
+        arguments=frozenset(one for one in options if not _ASIDE.fullmatch(one.split("=")[0])),
         batches=frozenset(one for one in options if "batch" in one.split("=")[0]),
     )
 
