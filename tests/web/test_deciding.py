@@ -153,6 +153,16 @@ def test_the_palette_finds_a_job(browser: Browser, served: Served) -> None:
         expect(seen.page.get_by_role("heading", name="volume-seg", level=1)).to_be_visible()
 
 
+def test_the_palette_finds_a_plan_by_its_generation(
+    browser: Browser, served: Served, proposal: int
+) -> None:
+    with visit(browser, served) as seen:
+        seen.page.get_by_role("link", name="ranker").first.wait_for()
+        seen.page.keyboard.press("Control+k")
+        seen.page.keyboard.type(f"digits g{proposal}")
+        expect(seen.page.get_by_role("option")).to_have_text(re.compile(f"^digits g{proposal}: "))
+
+
 def _open_job(page: Page, served: Served) -> None:
     page.goto(f"{served.url}/#/jobs/digits")
     page.get_by_role("button", name="Approve 2 → 3").wait_for()

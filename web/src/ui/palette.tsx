@@ -29,7 +29,7 @@ interface Entry {
 function entries(): Entry[] {
   const pages = RAIL.flat().map(({ page, icon, title }): Entry => ({ icon, tone: "mut", text: title, kind: "page", run: () => go(page) }));
   const proposals = waiting.value.map(({ plan, job_name: name }): Entry => ({
-    icon: "proposed", tone: "brain", text: `${name}: ${changeOf(plan)}`, kind: "plan", run: () => go("jobs", jobAddress(plan.job)),
+    icon: "proposed", tone: "brain", text: `${name} g${plan.generation}: ${changeOf(plan)}`, kind: "plan", run: () => go("jobs", jobAddress(plan.job)),
   }));
   const all = (jobs.value ?? []).map((job): Entry => {
     const { icon, tone, word } = jobLook(job);
