@@ -13,6 +13,8 @@ from brain.errors import BadInput, ImpossibleBounds
 from scaler.kubernetes.kinds import Strategy
 from scaler.kubernetes.kinds.quantities import quantity, resources
 from scaler.kubernetes.kinds.reading import read_elastic_job, read_scale_plan
+from scaler.kubernetes.pods import places
+from scaler.kubernetes.runtime.cluster.nesting import CUT
 from tests.kubernetes.jobs import Object, job, main_of, plan, seed
 
 ROOT = Path(__file__).parents[2]
@@ -263,3 +265,23 @@ def test_amounts_become_our_units() -> None:
     amounts = {"cpu": "1500m", "memory": "1.5Gi", "nvidia.com/gpu": 2, "ephemeral-storage": "1G"}
     found = resources(amounts, "requests")
     assert (found.cpu_millis, found.memory_bytes, found.gpus) == (1500, 3 * 2**29, 2)
+
+
+@pytest.mark.parametrize("levels", [100, 500, 5000])
+def test_a_template_that_is_nested_too_deeply_is_refused_and_tolerates_nothing(levels: int) -> None:
+    def edit(obj: Object) -> None:
+        deep: Object = {}
+        for _ in range(levels):
+            deep = {"a": deep}
+        worker(obj)["template"]["x"] = deep
+        assert places.tolerations_in(obj) == ()
+
+    said = refused(edit)
+    assert said.field == "spec.replicaSpecs.worker.template"
+    assert "nested more than 100 levels deep" in str(said)
+
+
+def test_a_template_that_was_cut_because_of_its_depth_is_refused() -> None:
+    said = refused(lambda obj: worker(obj).update(template=CUT))
+    assert said.field == "spec.replicaSpecs.worker.template"
+    assert "nested more than 100 levels deep" in str(said)

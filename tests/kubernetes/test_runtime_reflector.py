@@ -1,10 +1,12 @@
 """A store stays equal to what the API server has, whatever happens to the watch."""
 
+import json
 from collections.abc import Iterator
 from random import Random
 from typing import Any
 
 from scaler.kubernetes.runtime.cluster import ClientLimits, Cluster, Key, Unreachable, controller_of
+from scaler.kubernetes.runtime.cluster.transport import TransportAnswer
 from scaler.kubernetes.runtime.pace import Backoff
 from scaler.kubernetes.runtime.reflector import Reflector
 from scaler.kubernetes.runtime.store import Store, StoreChange
@@ -299,3 +301,30 @@ def test_the_controller_of_an_object_is_the_one_that_says_so() -> None:
     owner = {"apiVersion": "test.example/v2", "kind": "Thing", "name": "x", "controller": True}
     owned["metadata"]["ownerReferences"] = [owner | {"controller": False, "name": "y"}, owner]
     assert controller_of(owned, THING) == Key("team", "x")
+
+
+def deep(name: str) -> bytes:
+    """A thing that no JSON decoder of Python reads."""
+    template = b'{"a":' * 5000 + b"1" + b"}" * 5000
+    metadata = f'{{"namespace": "team", "name": "{name}"}}'.encode()
+    roles = b'{"worker": {"size": 2, "template": ' + template + b"}}"
+    return b'{"metadata": ' + metadata + b', "spec": {"roles": ' + roles + b"}}"
+
+
+def answer(body: bytes) -> TransportAnswer:
+    return TransportAnswer(code=200, body=body, headers={})
+
+
+def test_an_object_that_is_nested_too_deeply_loses_only_that_field() -> None:
+    watched = Watched()
+    shallow = json.dumps(thing("b", spec={"size": 1})).encode()
+    items = b"[" + shallow + b"," + deep("a") + b"]"
+    listed = b'{"metadata": {"resourceVersion": "2"}, "items": ' + items + b"}"
+    changed = b'{"type": "ADDED", "object": ' + deep("c") + b"}\n" + event("ADDED", thing("d"))
+    watched.shelf.faults.extend([answer(listed), answer(changed)])
+    watched.reflector.step()
+    assert watched.reflector.synced.is_set()
+    read = {obj["metadata"]["name"]: obj.get("spec") for obj in watched.store}
+    worker = {"size": 2, "template": "(nested more than 100 levels deep)"}
+    cut = {"roles": {"worker": worker}}
+    assert read == {"a": cut, "b": {"size": 1}, "c": cut, "d": None}

@@ -10,6 +10,7 @@ from brain.types.roles import GROUP_NAME
 from scaler.kubernetes.kinds.elasticjob import ElasticJob, ReplicaSpec, ReplicaType
 from scaler.kubernetes.kinds.quantities import is_accelerator, quantity
 from scaler.kubernetes.kinds.scaleplan import JOB_LABEL, PodMeta, ScalePlan
+from scaler.kubernetes.runtime.cluster.nesting import MOST_LEVELS, deeper
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -75,6 +76,12 @@ def check_template(template: Mapping[str, Any] | None, path: str) -> None:
     Raises:
         BadInput: the message names the field, the value and the remedy.
     """
+    if deeper(template, MOST_LEVELS):
+        raise BadInput(
+            f"{path} is nested more than {MOST_LEVELS} levels deep, but no field of a pod is; "
+            "remove the deepest fields",
+            field=path,
+        )
     spec = (template or {}).get("spec") or {}
     containers = spec.get("containers") if isinstance(spec, Mapping) else None
     if not isinstance(containers, list) or not containers:

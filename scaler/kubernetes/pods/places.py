@@ -11,6 +11,7 @@ from brain.types.resources import Node, NodeName, PoolName, Resources
 from scaler.kubernetes.kinds.quantities import is_accelerator, resources
 from scaler.kubernetes.pods.predicates import KEEP_OFF, tolerated
 from scaler.kubernetes.runtime.cluster.kind import Object
+from scaler.kubernetes.runtime.cluster.nesting import MOST_LEVELS, deeper
 from scaler.ports import ReplicaSeen
 
 #: The tolerations of one pod template.
@@ -93,12 +94,13 @@ def _bears(taints: Iterable[Mapping[str, Any]], tolerations: Tolerations) -> boo
 
 def tolerations_in(job: Object) -> tuple[str, ...]:
     """Return the tolerations of each pod template in a job's object, as JSON, for an index; none of
-    a job that has ended.
+    a job that has ended, or whose template is nested too deeply and therefore refused.
     """
     status: Mapping[str, Any] = job.get("status") or {}
-    if status.get("completionTime") is not None:
+    spec = job.get("spec")
+    if status.get("completionTime") is not None or deeper(spec, MOST_LEVELS):
         return ()
-    return tuple({json.dumps(each, sort_keys=True) for each in _lists(job.get("spec"))})
+    return tuple({json.dumps(each, sort_keys=True) for each in _lists(spec)})
 
 
 def _lists(part: Any) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """Parses answers of the API server: pages of lists, and watches."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -8,9 +9,16 @@ import msgspec
 
 from scaler.kubernetes.runtime.cluster.errors import Unreachable, failed_event
 from scaler.kubernetes.runtime.cluster.kind import Kind
+from scaler.kubernetes.runtime.cluster.nesting import CUT, without_depths
 from scaler.kubernetes.runtime.cluster.transport import Stream, TransportRequest
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
+
+#: Levels around ``spec.replicaSpecs.worker.template``, which has no schema: in an ElasticJob, in an
+#: event of a watch, and in a list.
+_IN_OBJECT, _IN_EVENT, _IN_LIST = 4, 5, 6
 
 
 class _ListMeta(msgspec.Struct, rename={"resource_version": "resourceVersion"}):
@@ -48,7 +56,7 @@ _ANYTHING = msgspec.json.Decoder(Any)
 
 def page(body: bytes, kind: Kind, asked: TransportRequest) -> ListPage:
     """Parse a page of a list of ``kind``."""
-    found = _decoded(_LIST, body, asked)
+    found = _decoded(_LIST, body, asked, _IN_LIST)
     items = found.items or []
     for item in items:
         # Lists of built-in kinds leave these fields out.
@@ -62,12 +70,12 @@ def page(body: bytes, kind: Kind, asked: TransportRequest) -> ListPage:
 
 def whole(body: bytes, asked: TransportRequest) -> dict[str, Any]:
     """Parse an object."""
-    return _decoded(_OBJECT, body, asked)
+    return _decoded(_OBJECT, body, asked, _IN_OBJECT)
 
 
 def anything(body: bytes, asked: TransportRequest) -> Any:
     """Parse any JSON."""
-    return _decoded(_ANYTHING, body, asked)
+    return _decoded(_ANYTHING, body, asked, _IN_OBJECT)
 
 
 class WatchStream:
@@ -106,7 +114,7 @@ class WatchStream:
 
     def _event(self, line: bytes) -> WatchEvent:
         try:
-            event = _EVENT.decode(line)
+            event = _read(_EVENT, line, self._asked, _IN_EVENT)
         except msgspec.DecodeError as why:
             raise Unreachable(f"{self._asked}: a line of the watch is not an event: {why}") from why
         if event.type == "ERROR":
@@ -114,12 +122,23 @@ class WatchStream:
         return event
 
 
-def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, asked: TransportRequest) -> T:
+def _decoded(
+    decoder: msgspec.json.Decoder[T], body: bytes, asked: TransportRequest, level: int
+) -> T:
     try:
-        return decoder.decode(body)
+        return _read(decoder, body, str(asked), level)
     except msgspec.DecodeError as why:
         # A proxy answers in the server's place.
         raise Unreachable(
             f"{asked}: the answer does not come from a Kubernetes API server ({why}); check the "
             "server's address and its proxies"
         ) from why
+
+
+def _read(decoder: msgspec.json.Decoder[T], body: bytes, asked: str, level: int) -> T:
+    """Decode an answer; a value that is nested too deeply costs only the field that has it."""
+    try:
+        return decoder.decode(body)
+    except RecursionError:
+        log.warning("%s: a field of an object reads %s", asked, CUT)
+        return decoder.decode(without_depths(body, level))
