@@ -13,7 +13,8 @@ from brain.errors import NotFound, Unavailable
 from brain.types.job import JobId, JobState
 from brain.types.resources import Resources
 from scaler.kubernetes.brain import OperatorsBrain
-from scaler.kubernetes.operator.backend import KubernetesBackend, reserves
+from scaler.kubernetes.operator.backend import KubernetesBackend
+from scaler.kubernetes.pods.asking import reserves
 from scaler.kubernetes.pods.fitting import NodeCapacity
 from scaler.kubernetes.pods.orders import Installation
 from scaler.kubernetes.replicas.actions import Acts

@@ -270,8 +270,9 @@ def test_a_pod_that_was_listed_after_brain_was_heard_ends_as_it_did():
 
 
 def test_nothing_of_a_job_that_is_forgotten_stays():
-    backend = a_backend()
-    backend.told(JOB, believed=[0, 1], used=2, named=None, epoch=0, now=NOW)
+    backend, made = a_backend(), pod(0)
+    made["metadata"]["labels"][identity.UID] = JOB
+    backend.changed(StoreChange(Key("team", "p0"), made, None), NOW)
     before = backend.jobs()
 
     backend.forget(JOB)

@@ -20,16 +20,16 @@ from brain.types.roles import WORKER
 from brain.types.world import ReplicaEnd, ReplicaExit, unfit_nodes
 from brain.views import DesiredJob
 from scaler.kubernetes.kinds import DLROVER, ElasticJob
-from scaler.kubernetes.kinds.documents.templates import reserved
 from scaler.kubernetes.kinds.reading import read_elastic_job
 from scaler.kubernetes.plans.migration import left_by
 from scaler.kubernetes.pods import identity, places, ports
-from scaler.kubernetes.pods.asking import asking_index
+from scaler.kubernetes.pods.asking import reserves
 from scaler.kubernetes.pods.manifest import manifest
 from scaler.kubernetes.pods.orders import Installation, elastic, exhausted, order, past
 from scaler.kubernetes.pods.sight import ended_as, look
 from scaler.kubernetes.replicas.actions import Acts
 from scaler.kubernetes.replicas.cache import Sent, on_the_way
+from scaler.kubernetes.replicas.fetching import fetch
 from scaler.kubernetes.replicas.losses import NodeLosses
 from scaler.kubernetes.replicas.observed import Replicas
 from scaler.kubernetes.replicas.secrets import JobSecrets
@@ -70,6 +70,7 @@ class KubernetesBackend(Replicas):
             pods,
             losses or NodeLosses(),
             first=secrets.used,
+            there=self._fetched,
             advised=self._only_advised,
             drains=self._leaves_cordoned_nodes,
         )
@@ -299,6 +300,14 @@ class KubernetesBackend(Replicas):
             known.refuse(said, now, heard=not isinstance(why, (Unavailable, Overloaded)))
         self.held_up(job)
 
+    def _fetched(self, job: JobId, replica: int) -> bool:
+        """Return True if the API server has the replica's pod, which the stores then show."""
+        obj = self._find(job)
+        pod = None if obj is None or self._advised(job) else fetch(self._cluster, obj, replica)
+        if pod is not None:
+            self._pods.learn(pod)
+        return pod is not None
+
     def _only_advised(self, job: JobId) -> bool:
         obj = self._find(job)
         return obj is not None and obj["spec"].get("managedBy") == DLROVER
@@ -388,13 +397,3 @@ class KubernetesBackend(Replicas):
             )
         except NotFound:
             log.debug("%s is gone already", metadata["name"])
-
-
-def reserves(pod: Object) -> Resources:
-    """Return the resources that other pods cannot use because of this pod; none once it has ended.
-
-    A pod that requests a node which does not exist yet reserves no resources.
-    """
-    over = (pod.get("status") or {}).get("phase") in _OVER
-    asks = asking_index(pod) and not (pod.get("spec") or {}).get("nodeName")
-    return NOTHING if over or asks else reserved(pod)

@@ -5,11 +5,11 @@ as the meeting place of the agents. The operator names a pod only once all pods 
 ids are gone. So if a pod still exists, the operator has named no pod with a higher id.
 """
 
-from brain.errors import NotFound, Unavailable
+from brain.errors import Unavailable
 from brain.views import PodRequest, PodSeen
-from scaler.kubernetes.kinds.elasticjob import scaled_of
 from scaler.kubernetes.pods import identity
-from scaler.kubernetes.runtime.cluster import POD, Cluster, Object, key_of
+from scaler.kubernetes.replicas.fetching import fetch
+from scaler.kubernetes.runtime.cluster import Cluster, Object
 
 _GONE = PodSeen(stays=False, detail="its pod was deleted from the cluster")
 
@@ -26,14 +26,8 @@ def ask_for_pod(cluster: Cluster, job: Object | None, request: PodRequest) -> Po
     if job is None:
         # No proof that the pod is gone: another operator may have the job.
         raise Unavailable(f"this operator knows no ElasticJob with the uid {request.job}")
-    # Not as a checked kind: an edit that makes the job invalid leaves its pods as they are.
-    key, role = key_of(job), scaled_of(job["spec"]["replicaSpecs"])
-    try:
-        name = identity.pod_name(key.name, role, request.replica)
-        pod = cluster.get(POD, key.namespace, name)
-    except NotFound:
-        return _GONE
-    return seen_as(pod) if identity.scaled_of(pod) == (request.job, request.replica) else _GONE
+    pod = fetch(cluster, job, request.replica)
+    return seen_as(pod) if pod is not None else _GONE
 
 
 def seen_as(pod: Object) -> PodSeen:

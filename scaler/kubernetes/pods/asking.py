@@ -11,16 +11,19 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from brain.types.resources import Resources
 from scaler.kubernetes.kinds import ElasticJob
-from scaler.kubernetes.kinds.documents.templates import main_container, pod_requests
+from scaler.kubernetes.kinds.documents.templates import main_container, pod_requests, reserved
 from scaler.kubernetes.kinds.fields import QUEUE
 from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.orders import specimen
 from scaler.kubernetes.runtime.cluster.kind import Object
+from scaler.ports import NOTHING
 
 #: Label of pods that ask for nodes: the uid of the job.
 ASKS = f"{identity.DOMAIN}/asks-for"
 _HOST = "kubernetes.io/hostname"
+_OVER = ("Succeeded", "Failed")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 #: Labels by which other code takes pods for replicas, and the label by which Kueue queues pods.
 _REPLICA = frozenset(
@@ -103,3 +106,13 @@ def _elsewhere(spec: Mapping[str, Any], off: Sequence[Object]) -> dict[str, Any]
     for term in required.setdefault("nodeSelectorTerms", [{}]):
         term["matchExpressions"] = [*(term.get("matchExpressions") or ()), never]
     return {**spec, "affinity": affinity}
+
+
+def reserves(pod: Object) -> Resources:
+    """Return the resources that other pods cannot use because of this pod; none once it has ended.
+
+    A pod that requests a node which does not exist yet reserves no resources.
+    """
+    over = (pod.get("status") or {}).get("phase") in _OVER
+    asks = asking_index(pod) and not (pod.get("spec") or {}).get("nodeName")
+    return NOTHING if over or asks else reserved(pod)

@@ -30,15 +30,19 @@ class Replicas:
         losses: NodeLosses,
         *,
         first: Callable[[JobId], int],
+        there: Callable[[JobId, int], bool],
         advised: Callable[[JobId], bool],
         drains: Callable[[JobId], bool],
     ) -> None:
         """``first`` returns an id greater than every id that an earlier operator may have used.
 
+        ``there`` asks the API server for the pod of a replica that the stores do not show; True if
+        the stores show the pod from now on.
+
         ``advised``: True if DLRover's own master runs the job, so that its pods are the replicas.
         ``drains``: True if the job's replicas leave cordoned nodes.
         """
-        self._pods, self._losses, self._used_before = pods, losses, first
+        self._pods, self._losses, self._used_before, self._there = pods, losses, first, there
         self._advised, self._drains = advised, drains
         self._pods.index("job", identity.job_index)
         self._pods.index("their job", identity.their_index)
@@ -79,8 +83,10 @@ class Replicas:
     ) -> None:
         """Record Brain's knowledge of a job: its living replicas, its world and the world's epoch.
 
-        If the operator does not know a replica that Brain believes alive, the pod of this replica
-        vanished while no operator ran.
+        If neither the stores nor the API server have the pod of a replica that Brain believes
+        alive, the pod vanished while no operator ran. The watch of an operator that has just taken
+        the lease may be silent, so the stores alone prove nothing; nor do they before the first
+        list.
         """
         first = self._first(job)
         with self._lock:
@@ -88,7 +94,11 @@ class Replicas:
             known.named, known.epoch = named, max(known.epoch, epoch)
             here = self._seen(job, now)
             known.next = max(known.next or first, used)
-            for id in believed:
+        unseen = [id for id in believed if id not in here] if self._pods.whole else []
+        lost = [id for id in unseen if not self._there(job, id)]
+        with self._lock:
+            here = self._seen(job, now)
+            for id in lost:
                 if id not in here:
                     known.gone[id] = ReplicaSeen(
                         id=id,

@@ -118,6 +118,11 @@ class Store:
     def __contains__(self, key: Key) -> bool:
         return key in self._objects
 
+    @property
+    def whole(self) -> bool:
+        """True once the store has held a complete list."""
+        return bool(self._listed)
+
     def __iter__(self) -> Iterator[Object]:
         with self._lock:
             return iter(list(self._objects.values()))
