@@ -46,7 +46,7 @@ def leave(server: Ground, pod: Object, why: str) -> None:
 def avoided(pod: Object) -> list[str]:
     affinity = pod["spec"]["affinity"]["nodeAffinity"]
     terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    (expression,) = terms[0]["matchExpressions"]
-    assert (expression["key"], expression["operator"]) == ("kubernetes.io/hostname", "NotIn")
-    values: list[str] = expression["values"]
+    (requirement,) = terms[0]["matchFields"]
+    assert (requirement["key"], requirement["operator"]) == ("metadata.name", "NotIn")
+    values: list[str] = requirement["values"]
     return values

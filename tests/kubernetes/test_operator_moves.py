@@ -445,9 +445,9 @@ def backend_of(cluster: Any, pods: Store) -> KubernetesBackend:
 
 
 def required(pod: Json) -> list[tuple[str, list[str]]]:
-    """The hostnames that a pod must and must not have."""
+    """The names that a pod's node must and must not have."""
     (term,) = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
-    return [(each["operator"], each["values"]) for each in term["matchExpressions"]]
+    return [(each["operator"], each["values"]) for each in term["matchFields"]]
 
 
 def test_a_replica_that_stays_and_dies_is_replaced_on_the_node_that_others_leave():

@@ -32,6 +32,7 @@ from scaler.kubernetes.pods.sight import look
 from scaler.kubernetes.runtime import Object
 from tests.kubernetes import jobs
 from tests.kubernetes.clusters import only_emulated
+from tests.kubernetes.predicates import refuses
 from tests.scaler.wished import NOW, wish
 
 AGENT = Installation(injection=AgentInjection(image="brain:1"), brain_url="http://brain:8080")
@@ -188,12 +189,14 @@ def test_memory_grows_after_an_oom_kill():
     assert main(pod(made, pods=(killed,)))["resources"]["requests"]["memory"] == "6Gi"
 
 
-def test_a_node_whose_device_failed_is_avoided():
+def test_a_node_whose_device_failed_is_avoided_by_its_name_and_not_by_its_label():
     made = pod(jobs.job("brain-run", "t.py"), pods=(ended(0, 201),))
-    affinity = made["spec"]["affinity"]["nodeAffinity"]
-    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
 
-    assert terms[0]["matchExpressions"][0]["values"] == ["n1"]
+    def node(name: str, host: str) -> Object:
+        return {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": host}}}
+
+    assert refuses(node("n1", "other"), made) is not None
+    assert refuses(node("n2", "n1"), made) is None
 
 
 def test_only_failures_of_its_own_count_against_a_rank():

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -221,29 +221,32 @@ def _place(spec: dict[str, Any], main: dict[str, Any], order: PodOrder) -> None:
     elif not spec.get("hostNetwork"):
         spec.setdefault("subdomain", identity.service_name(crowd.job, crowd.type))
     if order.avoid:
-        _require(spec, _hostname("NotIn", sorted(order.avoid)))
+        _require(spec, [_named("NotIn", node) for node in sorted(order.avoid)])
     if order.nearest is not None and order.only_there:
-        _require(spec, _hostname("In", [order.nearest]))
+        _require(spec, [_named("In", order.nearest)])
     elif order.nearest is not None:
-        _prefer(spec, _hostname("In", [order.nearest]))
+        _prefer(spec, _named("In", order.nearest))
 
 
-def _hostname(operator: str, nodes: list[str]) -> dict[str, Any]:
-    return {"key": "kubernetes.io/hostname", "operator": operator, "values": nodes}
+def _named(operator: str, node: str) -> dict[str, Any]:
+    """Return a requirement on a node's name; the label ``kubernetes.io/hostname`` may differ from
+    the name.
+    """
+    return {"key": "metadata.name", "operator": operator, "values": [node]}
 
 
-def _require(spec: dict[str, Any], term: dict[str, Any]) -> None:
-    """Add a requirement to each term of the template's own node affinity."""
+def _require(spec: dict[str, Any], names: Sequence[dict[str, Any]]) -> None:
+    """Add requirements to each term of the template's own node affinity."""
     required = _inner(spec, "requiredDuringSchedulingIgnoredDuringExecution", {})
     required["nodeSelectorTerms"] = required.get("nodeSelectorTerms") or [{}]
     for each in required["nodeSelectorTerms"]:
-        each["matchExpressions"] = [*(each.get("matchExpressions") or ()), term]
+        each["matchFields"] = [*(each.get("matchFields") or ()), *names]
 
 
-def _prefer(spec: dict[str, Any], term: dict[str, Any]) -> None:
+def _prefer(spec: dict[str, Any], name: dict[str, Any]) -> None:
     """Add a preference to those of the template."""
     preferred = _inner(spec, "preferredDuringSchedulingIgnoredDuringExecution", [])
-    preferred.append({"weight": 100, "preference": {"matchExpressions": [term]}})
+    preferred.append({"weight": 100, "preference": {"matchFields": [name]}})
 
 
 def _inner(spec: dict[str, Any], name: str, empty: Any) -> Any:
