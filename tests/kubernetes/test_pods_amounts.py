@@ -6,7 +6,7 @@ import pytest
 
 from brain.types.resources import Resources
 from scaler.kubernetes.kinds.documents import reserved
-from scaler.kubernetes.pods import amounts, bounds
+from scaler.kubernetes.pods import amounts, bounds, identity
 from scaler.kubernetes.pods.amounts import AmountsHeld
 
 Json = dict[str, Any]
@@ -107,3 +107,12 @@ def test_a_range_has_a_least_and_a_most():
     assert bounds.beyond_range([found], {"requests": {"cpu": "1"}}) == ""
     assert "less than 1" in bounds.beyond_range([found], {"requests": {"cpu": "500m"}})
     assert "more than 2Gi" in bounds.beyond_range([found], {"limits": {"memory": "3Gi"}})
+
+
+@pytest.mark.parametrize("record", ["", "2 CPUs", "[]", '{"gpus": -1.5}', '{"a": ' + "[" * 2000])
+def test_a_record_of_amounts_that_somebody_edited_counts_as_none(record: str):
+    pod = template()
+    pod["metadata"] = {"name": "p", "annotations": {identity.RESERVES: record}}
+    pod["status"] = {"phase": "Running"}
+    assert amounts.asked(pod) is None
+    assert amounts.reserved_by(pod) == want(2, 2)

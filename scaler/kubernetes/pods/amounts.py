@@ -139,10 +139,13 @@ def shown(amount: Resources) -> dict[str, str]:
 def asked(pod: Object) -> Resources | None:
     """Return the amounts that were recorded for a pod's replica at its start or last resize.
 
-    None if the pod has no record.
+    None if the pod has no record, or somebody edited it into something unreadable.
     """
     text = (pod["metadata"].get("annotations") or {}).get(identity.RESERVES)
-    return _RESOURCES.decode(text) if text else None
+    try:
+        return _RESOURCES.decode(text) if text else None
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def written(wished: Resources) -> str:
