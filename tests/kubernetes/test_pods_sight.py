@@ -1,10 +1,12 @@
 """A replica as its pod shows it, and why pods end."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from brain.types.world import ReplicaExit
+from scaler.kubernetes.pods import identity
 from scaler.kubernetes.pods.failures import Remedy, failure, stuck, unschedulable
 from scaler.kubernetes.pods.sight import RESTART, look, vanished
 from scaler.ports import ReplicaPhase
@@ -110,3 +112,10 @@ def test_why_a_pod_does_not_start_is_told():
     assert stuck(found) == "container main: ImagePullBackOff: no such image"
     nowhere = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
     assert unschedulable(pod("Pending", conditions=[nowhere])) == "0/2 nodes are available"
+
+
+@pytest.mark.parametrize("said", ["noon", "2026-11-21T10:00:00"])
+def test_a_time_that_somebody_edited_counts_as_none(said: str):
+    found = pod("Running")
+    found["metadata"]["annotations"] = {identity.WRITTEN: said}
+    assert look(found, 0).started_at == NOW - timedelta(hours=1)

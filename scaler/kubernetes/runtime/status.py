@@ -71,13 +71,20 @@ def instant(at: datetime) -> str:
 
 
 def read_instant(said: object) -> datetime | None:
-    """Return the instant of the API's Time; None if the text is no time."""
+    """Return the instant of the API's Time; None if the text is no time, or has no time zone.
+
+    >>> read_instant("2026-01-01T00:00:00Z") == read_instant("2026-01-01T01:00:00+01:00")
+    True
+    >>> read_instant("2026-01-01T00:00:00") is read_instant("noon") is None
+    True
+    """
     if not isinstance(said, str):
         return None
     try:
-        return datetime.fromisoformat(said.replace("Z", "+00:00"))
+        found = datetime.fromisoformat(said.replace("Z", "+00:00"))
     except ValueError:
         return None
+    return found if found.tzinfo is not None else None
 
 
 def difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
