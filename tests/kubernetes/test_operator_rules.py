@@ -18,7 +18,7 @@ from brain.types.world import Cause, Member, ReplicaExit, World, WorldEvent, Wor
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.dependents import rigid
 from scaler.kubernetes.dependents.roles import Roles, processes
-from scaler.kubernetes.dependents.upkeep import endpoint_of, place_of, services
+from scaler.kubernetes.dependents.upkeep import Upkeep, endpoint_of, place_of, services
 from scaler.kubernetes.dependents.worlds import Worlds
 from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents import job_document
@@ -316,15 +316,28 @@ def test_services_are_made_although_the_status_was_written_before():
 
     for generation in (1, 1, 2):
         job = a_job(generation, replicas=2)
-        roles.name(job, job_document(job), rigid=True)
+        roles.name(job, job_document(job), NOW, rigid=True)
 
     assert hands.made == ["digits", "digits"]
+
+
+def test_services_and_a_budget_that_somebody_deleted_are_made_again():
+    hands, job = Hands(), a_job(1, replicas=2)
+    roles = Roles(cast(Any, hands), Store())
+    upkeep = Upkeep(cast(Any, hands), Store(), Store())
+
+    for minutes in (0, 9, 11, 12):
+        now = NOW + timedelta(minutes=minutes)
+        roles.name(job, job_document(job), now, rigid=True)
+        upkeep.keep_budget(job, 2, now)
+
+    assert hands.made == ["digits", identity.budget_name("digits")] * 2
 
 
 def test_a_pod_that_has_no_others_needs_no_name():
     hands, job = Hands(), a_job(1)
 
-    Roles(cast(Any, hands), Store()).name(job, job_document(job), rigid=True)
+    Roles(cast(Any, hands), Store()).name(job, job_document(job), NOW, rigid=True)
 
     assert hands.made == []
 

@@ -12,7 +12,7 @@ from brain import wire
 from brain.types.job import JobDocument
 from brain.types.roles import CHIEF, PS
 from brain.types.world import ReplicaEnd, ReplicaExit
-from scaler.kubernetes.dependents.upkeep import Upkeep
+from scaler.kubernetes.dependents.upkeep import AGAIN, Upkeep
 from scaler.kubernetes.kinds import ElasticJob, ReplicaType
 from scaler.kubernetes.pods import identity, tensorflow
 from scaler.kubernetes.pods.environment import Crowd
@@ -44,8 +44,8 @@ class Roles:
     def __init__(self, upkeep: Upkeep, pods: Store) -> None:
         self._upkeep, self._pods = upkeep, pods
         self._pods.index("owner", _owner_uid)
-        #: Generation of each job's object whose services this operator made.
-        self._named: dict[str, int] = {}
+        #: Generation of each job's object whose services this operator made, and when it did.
+        self._named: dict[str, tuple[int, datetime]] = {}
 
     def pods_of(self, job: ElasticJob) -> list[Object]:
         found = self._pods.by("owner", job.metadata.uid)
@@ -86,21 +86,22 @@ class Roles:
             for pod in missing(job, role, pods, wished, now):
                 self._upkeep.create(pod)
 
-    def name(self, job: ElasticJob, document: JobDocument, *, rigid: bool) -> None:
-        """Create the services of roles: once after each edit of the object, and once in each
-        operator process.
+    def name(self, job: ElasticJob, document: JobDocument, now: datetime, *, rigid: bool) -> None:
+        """Create the services of roles: after each edit of the object, once in each operator
+        process, and from time to time, because somebody may have deleted them.
 
         The object's status does not show if the services exist, because the operator also writes
         the status while Brain is unreachable or nodes are missing.
         """
         id, generation = job.metadata.uid, job.metadata.generation
-        if self._named.get(id) == generation:
+        known = self._named.get(id)
+        if known is not None and known[0] == generation and now - known[1] < AGAIN:
             return
         if rigid and not alone(job, document):
             self._upkeep.services(job)
         for service in processes(job, document):
             self._upkeep.apply(SERVICE, service)
-        self._named[id] = generation
+        self._named[id] = generation, now
 
     def end(self, job: ElasticJob) -> None:
         """End the remaining pods of the roles whose size no plan changes; the job has ended."""

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from brain.errors import NotFound
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 BUDGET = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 _OVER = ("Succeeded", "Failed")
+#: Time after which an object is applied again, because somebody may have deleted or changed it.
+AGAIN = timedelta(minutes=10)
 #: Most replicas of a job that needs the cluster's word on a loss; larger jobs prove it by majority.
 _FEW = 16
 
@@ -37,8 +39,8 @@ class Upkeep:
     def __init__(self, cluster: Cluster, pods: Store, nodes: Store) -> None:
         self._cluster, self._pods, self._nodes = cluster, pods, nodes
         #: The number of pods that each job's disruption budget keeps, as this operator last wrote
-        #: it.
-        self._kept: dict[str, int] = {}
+        #: it, and the time of that write.
+        self._kept: dict[str, tuple[int, datetime]] = {}
 
     def services(self, job: ElasticJob) -> None:
         """Give the pods of each role a common DNS name, and the pod of rank 0 a name of its own."""
@@ -59,12 +61,12 @@ class Upkeep:
         )
         self._cluster.apply(gang.POD_GROUP, obj)
 
-    def keep_budget(self, job: ElasticJob, count: int) -> None:
+    def keep_budget(self, job: ElasticJob, count: int, now: datetime) -> None:
         """Protect ``count`` of the job's pods from eviction."""
-        id = job.metadata.uid
-        if self._kept.get(id) != count:
+        known = self._kept.get(job.metadata.uid)
+        if known is None or known[0] != count or now - known[1] >= AGAIN:
             self._cluster.apply(BUDGET, budget(job, count))
-            self._kept[id] = count
+            self._kept[job.metadata.uid] = count, now
 
     def release(self, obj: Object) -> None:
         """Allow evictions of a deleted object's pods, which no operator replaces any more."""

@@ -177,7 +177,7 @@ class KubernetesBackend(Replicas):
         self._acts.do(
             # By uid: every namespace may have a job of this name.
             f"create {pod['metadata']['name']} of {wish.job}",
-            partial(self._create, wish, replica, pod, environment),
+            partial(self._create, wish, replica, pod, environment, now),
             partial(self._refused, wish.job, replica, pod, now),
         )
 
@@ -266,9 +266,9 @@ class KubernetesBackend(Replicas):
     # -- how -------------------------------------------------------------------------------------
 
     def _create(
-        self, wish: DesiredJob, replica: int, pod: Object, environment: Mapping[str, str]
+        self, wish: DesiredJob, replica: int, pod: Object, env: Mapping[str, str], now: datetime
     ) -> None:
-        self._secrets.set_aside(wish.job, replica, wish.wish.replicas, environment)
+        self._secrets.set_aside(wish.job, replica, wish.wish.replicas, env, now)
         try:
             pod = self._cluster.create(POD, pod)
             # A watch may be silent for longer than a requested pod may stay unseen.

@@ -262,11 +262,10 @@ class ElasticJobs:
         """Keep the job's other objects and roles; return why some leaving pods stay for now, or an
         empty string.
         """
-        fixed = not elastic(job, rules.house)
-        self._roles.name(job, document, rigid=fixed)
+        id, now, fixed = JobId(job.metadata.uid), self._clock(), not elastic(job, rules.house)
+        self._roles.name(job, document, now, rigid=fixed)
         if by_volcano(job, rules.house) and document.replicas.min > 1:
             self._upkeep.pod_group(job, document)
-        id, now = JobId(job.metadata.uid), self._clock()
         if not fixed:
             self._upkeep.tell_places(
                 mine,
@@ -274,8 +273,8 @@ class ElasticJobs:
                 self._backend.cut_off(id, now),
                 self._backend.members(id),
             )
-        self._roles.keep(job, view.replicas_wished, self._clock())
-        for pod in self._upkeep.late(job, mine, self._clock().timestamp()):
+        self._roles.keep(job, view.replicas_wished, now)
+        for pod in self._upkeep.late(job, mine, now.timestamp()):
             self._upkeep.replace(pod)
         return self._departures.tend(job, view, mine, fixed=fixed, now=now)
 

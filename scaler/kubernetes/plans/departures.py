@@ -55,7 +55,7 @@ class Departures:
         free = {replica for replica, at in until.items() if at is None or at <= now}
         if not fixed and view.state in _TRAINS:
             ready = {_id(pod) for pod in mine if is_ready(pod)}
-            self._upkeep.keep_budget(job, kept(job, wished, free, ready))
+            self._upkeep.keep_budget(job, kept(job, wished, free, ready), now)
         going = () if fixed else until
         moving = [pod for pod in mine if gang.stays(pod) and (marked(pod) or _id(pod) in going)]
         if not moving:

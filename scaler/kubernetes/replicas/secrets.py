@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 from brain.errors import BadInput, Conflict, NotFound
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 _NEXT = f"{identity.DOMAIN}/next-id"
 #: Number of ids that are reserved at once, so that not every pod costs another write.
 _ASIDE = 16
+#: Time after which a new replica's Secret is written again, because somebody may have deleted it.
+_FRESH = timedelta(minutes=1)
 
 
 @dataclass(slots=True)
@@ -34,6 +37,8 @@ class _Known:
     foreign: bool = False
     #: True if the API server has the Secret.
     there: bool = True
+    #: Time of the last replica for which the Secret was written.
+    written_at: datetime | None = None
     #: A token that goes with the first write, since no process reads it before a pod exists.
     waiting: dict[str, str] = field(default_factory=dict)
 
@@ -80,25 +85,40 @@ class JobSecrets:
         return known.reserved if known is not None else 0
 
     def set_aside(
-        self, job: JobId, replica: int, replicas: int, environment: Mapping[str, str]
+        self,
+        job: JobId,
+        replica: int,
+        replicas: int,
+        environment: Mapping[str, str],
+        now: datetime,
     ) -> None:
         """Record the id ``replica`` as used, and store the job's environment, before the replica
         starts.
+
+        Restores a Secret that somebody deleted. If its token is lost, ``has_token`` returns False
+        from then on, and the pod waits for another token.
         """
         with self._writing.setdefault(job, threading.Lock()):
-            self._set_aside(job, replica, replicas, environment)
+            self._set_aside(job, replica, replicas, environment, now)
 
     def _set_aside(
-        self, job: JobId, replica: int, replicas: int, environment: Mapping[str, str]
+        self,
+        job: JobId,
+        replica: int,
+        replicas: int,
+        environment: Mapping[str, str],
+        now: datetime,
     ) -> None:
         known, obj = self._look(job), self._find(job)
         if known is None or obj is None:
             raise BadInput(f"job {job}: its ElasticJob was deleted")
         news = dict(environment) if not environment.items() <= known.environment.items() else {}
-        if replica < known.reserved and not news:
+        fresh = known.written_at is not None and now - known.written_at < _FRESH
+        if replica < known.reserved and not news and fresh:
             return
         before = known.reserved
-        known.reserved = max(known.reserved, replica + 1 + max(_ASIDE, replicas))
+        if replica >= known.reserved:
+            known.reserved = replica + 1 + max(_ASIDE, replicas)
         try:
             data = {f"env.{name}": value for name, value in news.items()}
             self._write(obj, job, known, known.waiting | data)
@@ -107,7 +127,7 @@ class JobSecrets:
             known.reserved = before
             raise
         known.environment |= news
-        known.waiting = {}
+        known.waiting, known.written_at = {}, now
 
     def clear(self, job: JobId) -> None:
         """Remove the token from the Secret."""
@@ -159,21 +179,28 @@ class JobSecrets:
                 "annotations": {_NEXT: str(known.reserved)},
                 "ownerReferences": [identity.owner(metadata["name"], metadata["uid"])],
             },
-            "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
+            "data": {key: _encoded(value) for key, value in data.items()},
         }
         full = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", **patch}
         try:
             if known.there:
-                self._cluster.merge(SECRET, where, name, patch)
+                found = self._cluster.merge(SECRET, where, name, patch)
             else:
-                self._cluster.create(SECRET, full)
+                found = self._cluster.create(SECRET, full)
         except NotFound:
-            self._cluster.create(SECRET, full)
+            # Somebody deleted the Secret.
+            kept = {f"env.{key}": _encoded(value) for key, value in known.environment.items()}
+            full["data"] = kept | patch["data"]
+            found = self._cluster.create(SECRET, full)
         except AlreadyExists:
             # Another process made the Secret since this one looked: it is read anew.
             self._known.pop(job, None)
             raise
-        known.there = True
+        known.there, known.token = True, "token" in (found.get("data") or {})
+
+
+def _encoded(value: str) -> str:
+    return base64.b64encode(value.encode()).decode()
 
 
 def _read(secret: Object, uid: str) -> _Known:
