@@ -17,7 +17,7 @@ from brain.types.job import Intent, JobId, JobState
 from brain.types.world import Cause, Member, ReplicaExit, World, WorldEvent, WorldReport
 from scaler.kubernetes.brain import OperatorsBrain
 from scaler.kubernetes.dependents import rigid
-from scaler.kubernetes.dependents.roles import Roles, processes
+from scaler.kubernetes.dependents.roles import Roles, missing, processes
 from scaler.kubernetes.dependents.upkeep import Upkeep, endpoint_of, place_of, services
 from scaler.kubernetes.dependents.worlds import Worlds
 from scaler.kubernetes.kinds import ElasticJob
@@ -295,6 +295,10 @@ class Hands:
 
     def __init__(self) -> None:
         self.made: list[str] = []
+        self.patched: list[dict[str, Any]] = []
+
+    def patch(self, pod: object, patch: dict[str, Any]) -> None:
+        self.patched.append(patch)
 
     def services(self, job: ElasticJob) -> None:
         self.made.append(job.metadata.name)
@@ -358,9 +362,37 @@ def test_each_worker_that_a_plan_may_add_has_a_name():
     assert not {service["metadata"]["name"] for service in services(job)} & {*named}
 
 
-def test_rank_0_is_none_of_an_earlier_job_of_the_name():
-    for service in services(a_job(1, replicas=2)):
-        assert service["spec"]["selector"][identity.UID] == JOB
+def with_servers() -> ElasticJob:
+    """A job whose chief and servers have addresses."""
+    obj = jobs.job("python", "t.py", replicas=2)
+    roles = obj["spec"]["replicaSpecs"]
+    roles |= {"ps": roles["worker"], "chief": {**roles["worker"], "replicas": 1}}
+    obj["spec"]["distributionStrategy"] = "ParameterServerStrategy"
+    obj["metadata"] |= {"uid": JOB, "generation": 1}
+    return read_elastic_job(obj)
+
+
+def test_services_select_no_pod_of_an_earlier_job_of_the_name():
+    job = with_servers()
+    (chief,) = missing(job, "chief", [], 2, NOW)
+    earlier = {**chief["metadata"]["labels"], identity.OBJECT: "earlier"}
+    made = [*services(job), *cast(Any, processes(job, job_document(job)))]
+    selectors = [service["spec"]["selector"].items() for service in made]
+
+    assert any(each <= chief["metadata"]["labels"].items() for each in selectors)
+    assert not any(each <= earlier.items() for each in selectors)
+
+
+def test_pods_that_an_earlier_operator_made_get_the_label_that_services_select():
+    hands, job, pods = Hands(), with_servers(), Store()
+    roles = Roles(cast(Any, hands), pods)
+    (chief,) = missing(job, "chief", [], 2, NOW)
+    pods.put(chief)
+    del chief["metadata"]["labels"][identity.OBJECT]
+
+    roles.name(job, job_document(job), NOW, rigid=True)
+
+    assert hands.patched == [{"metadata": {"labels": {identity.OBJECT: JOB}}}]
 
 
 def test_finished_plans_go_by_count_and_age_and_the_standing_one_never():

@@ -97,6 +97,11 @@ class Roles:
         known = self._named.get(id)
         if known is not None and known[0] == generation and now - known[1] < AGAIN:
             return
+        for pod in self._pods.by("owner", id):
+            if identity.OBJECT not in (pod["metadata"].get("labels") or {}):
+                # An operator of the previous release made the pod, and the services select it by
+                # this label from now on.
+                self._upkeep.patch(pod, {"metadata": {"labels": {identity.OBJECT: id}}})
         if rigid and not alone(job, document):
             self._upkeep.services(job)
         for service in processes(job, document):

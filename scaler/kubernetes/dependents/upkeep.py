@@ -171,9 +171,8 @@ def services(job: ElasticJob) -> Iterator[dict[str, Any]]:
             continue
         name = identity.service_name(job.metadata.name, role)
         chosen = identity.selector(job.metadata.name) | {identity.TYPE: role}
-        if role == job.scaled:
-            # Pods of an earlier job of this name may still leave.
-            chosen[identity.UID] = job.metadata.uid
+        # Pods of an earlier job of this name may still leave.
+        chosen[identity.OBJECT] = job.metadata.uid
         yield _service(job, name, chosen)
         # TensorFlow's processes have a service for each rank, with a port.
         if not job.configured_here:

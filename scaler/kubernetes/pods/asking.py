@@ -27,7 +27,15 @@ _OVER = ("Succeeded", "Failed")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 #: Labels by which other code takes pods for replicas, and the label by which Kueue queues pods.
 _REPLICA = frozenset(
-    {identity.UID, identity.TYPE, identity.INDEX, identity.RANK, identity.RELAUNCHES, QUEUE}
+    {
+        identity.UID,
+        identity.OBJECT,
+        identity.TYPE,
+        identity.INDEX,
+        identity.RANK,
+        identity.RELAUNCHES,
+        QUEUE,
+    }
 )
 #: Fields of a template that decide about a pod's node, its image, and its admission.
 _PLACING = (

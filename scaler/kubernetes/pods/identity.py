@@ -27,6 +27,9 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "brain-scaler"
 #: Label of pods whose role plans scale: the uid of the job. Names are used again, uids are not.
 UID = f"{DOMAIN}/job-uid"
+#: Label of all pods of a job, by which Services tell them from pods of an earlier job of the same
+#: name: the uid of the ElasticJob.
+OBJECT = f"{DOMAIN}/elasticjob-uid"
 
 #: Label of pods of a group: its name.
 GROUP = f"{DOMAIN}/group"

@@ -177,6 +177,7 @@ def _metadata(order: PodOrder, restart: str, main: str) -> dict[str, Any]:
         rank=crowd.rank,
         relaunches=order.relaunches,
     )
+    ours[identity.OBJECT] = crowd.uid
     if order.group != identity.WORKER:
         ours[identity.GROUP] = order.group
     annotations = {

@@ -99,6 +99,7 @@ def service(job: str, uid: str, namespace: str, task: Task) -> dict[str, Any]:
                 identity.TYPE: task.role,
                 identity.RANK: str(task.rank),
                 identity.MANAGED_BY: identity.MANAGER,
+                identity.OBJECT: uid,
             },
             "ports": [{"name": "grpc", "port": port(task.role)}],
         },
