@@ -167,7 +167,7 @@ class Shelf:
                 if path in self.objects:
                     return refused(409, "AlreadyExists")
                 return _good(self._keep(path, body), 201)
-            case "GET" if path.rpartition("/")[2] in ("things", "leases", "pods"):
+            case "GET" if path.rpartition("/")[2] in ("things", "leases", "pods", "nodes"):
                 return self._list(request)
         path = path.removesuffix("/status")
         known = self.objects.get(path)

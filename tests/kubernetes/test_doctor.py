@@ -16,10 +16,11 @@ from collectors.pods.sources import SourcesRead, TelemetrySources
 from scaler.kubernetes.doctor import installed, rights
 from scaler.kubernetes.doctor.__main__ import findings
 from scaler.kubernetes.doctor.rights import RightsQuestion
-from scaler.kubernetes.runtime.cluster import NAMESPACE, POD, Cluster, Kind, connect
+from scaler.kubernetes.runtime.cluster import NAMESPACE, NODE, POD, Cluster, Kind, connect
 from tests.kubernetes.apiserver.server import Server, serving
 from tests.kubernetes.clusters import namespace as named
 from tests.kubernetes.real import Ground, ground
+from tests.kubernetes.shelf import Shelf
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = "deploy/kustomize"
@@ -151,6 +152,16 @@ def test_labels_that_nodes_lack_are_named():
         ("note", "1 node (b): no label topology.kubernetes.io/zone"),
     ]
     assert "kubectl label node b topology.kubernetes.io/zone=" in found[1].remedy
+
+
+def test_nodes_of_all_pages_are_examined():
+    shelf = Shelf()
+    for number in range(501):
+        shelf.put(node(f"n{number:03}", gpus=8), NODE)
+
+    found = list(installed.nodes(installed.all_nodes(Cluster(shelf))))
+
+    assert [each.what[:9] for each in found if "product" in each.what] == ["501 nodes"]
 
 
 def test_a_cluster_that_is_away_is_a_finding(tmp_path: Path):

@@ -28,7 +28,17 @@ def examine(cluster: Cluster) -> Iterator[Finding]:
     yield from _version(cluster.read("/version"))
     yield from _kinds(cluster)
     yield from _gangs(cluster)
-    yield from nodes(cluster.list(NODE).items)
+    yield from nodes(all_nodes(cluster))
+
+
+def all_nodes(cluster: Cluster) -> Sequence[Object]:
+    """Return the nodes of all pages."""
+    page = cluster.list(NODE)
+    found = list(page.items)
+    while page.continue_:
+        page = cluster.list(NODE, continue_=page.continue_)
+        found += page.items
+    return found
 
 
 def nodes(found: Sequence[Object]) -> Iterator[Finding]:
