@@ -188,9 +188,9 @@ class WithoutObjects:
         raise NotFound(f"{kind} {namespace}/{name}")
 
 
-def keeping(brain: OperatorsBrain, **more: Any) -> ElasticJobs:
+def keeping(brain: OperatorsBrain, cluster: object = None, **more: Any) -> ElasticJobs:
     return ElasticJobs(
-        cast(Any, WithoutObjects()),
+        cast(Any, cluster or WithoutObjects()),
         jobs=Store({"uid": lambda obj: (obj["metadata"]["uid"],)}),
         pods=Store(),
         nodes=Store(),
@@ -336,6 +336,28 @@ def test_services_and_a_budget_that_somebody_deleted_are_made_again():
         upkeep.keep_budget(job, 2, now)
 
     assert hands.made == ["digits", identity.budget_name("digits")] * 2
+
+
+class Writes(WithoutObjects):
+    """A cluster that takes everything."""
+
+    def apply(self, kind: object, obj: dict[str, Any]) -> None:
+        pass
+
+
+def test_nothing_of_an_unfinished_job_whose_object_is_gone_stays():
+    kept, job = keeping(Brain(), cluster=Writes()), a_job(1, replicas=2)
+    obj = {"metadata": {"uid": JOB, "name": "digits", "namespace": "team"}, "status": {}}
+    roles, upkeep, pace = kept._roles, kept._upkeep, kept._status._pace
+    roles.name(job, job_document(job), NOW, rigid=True)
+    upkeep.keep_budget(job, 2, NOW)
+    pace.pause(obj, {"replicas": 0}, NOW)
+    held = (roles._named, upkeep._kept, pace._unwritten)
+    before = [JOB in each for each in held]
+
+    kept.changed(StoreChange(Key("team", "digits"), obj, None))
+
+    assert (before, [JOB in each for each in held]) == ([True] * 3, [False] * 3)
 
 
 def test_a_pod_that_has_no_others_needs_no_name():

@@ -48,7 +48,7 @@ def test_counts_wait_for_one_another_from_the_first_change_on():
     assert pace.pause(known, {"replicas": 2}, after(20)) == 2
     assert pace.pause(known, {"replicas": 3}, after(21)) == 1
     assert pace.pause(known, {"replicas": 3}, after(22)) is None
-    pace.written(known)
+    pace.written(known["metadata"]["uid"])
     assert pace.pause(known, {"replicas": 4}, after(23)) == 2
 
 

@@ -90,6 +90,10 @@ class NewNodes:
         found = self._pods.by("asking on", node)
         return {JobId(uid) for pod in found for uid in asking_index(pod)}
 
+    def forget(self, job: str) -> None:
+        """Forget until when a job requests no nodes."""
+        self._shut.pop(job, None)
+
     def end(self, job: ElasticJob) -> None:
         """Stop requesting nodes."""
         for pod in self._pods.by("asking", job.metadata.uid):

@@ -125,8 +125,9 @@ class Resizing:
     ) -> None:
         self._cluster, self._pods, self._nodes = cluster, pods, nodes
         self.patience = patience
-        #: Pods whose resize the server refused, by uid: the amounts, and the server's words.
-        self._refused: dict[str, tuple[Resources, str]] = {}
+        #: Each job's pods whose resize the server refused, by uid: the amounts, and the server's
+        #: words.
+        self._refused: dict[str, dict[str, tuple[Resources, str]]] = {}
         #: The generation of each job's plan that changes amounts, and when it was first seen.
         self._plans: dict[str, tuple[int, datetime]] = {}
         #: True if the server resizes pods in place.
@@ -152,6 +153,11 @@ class Resizing:
         found = self._tend(job, view, mine, end, now)
         self.tell(mine, unenforced(view, found))
         return found
+
+    def forget(self, job: str) -> None:
+        """Forget a job that changes no amounts any more."""
+        self._plans.pop(job, None)
+        self._refused.pop(job, None)
 
     def tell(self, mine: Sequence[Object], why: str) -> None:
         """Annotate pods with the reason why they lack their plan's amounts.
@@ -179,7 +185,7 @@ class Resizing:
     ) -> Resized:
         plan = changing(view)
         if plan is None:
-            self._plans.pop(view.id, None)
+            self.forget(view.id)
             return Resized()
         if self._plans.get(view.id, (None,))[0] != plan.generation:
             self._plans[view.id] = plan.generation, now
@@ -205,7 +211,12 @@ class Resizing:
         assert plan is not None, "the caller has looked"
         template, wanted = job.template_of(group), plan.target.of(group)
         document = reserved(template)
-        found = {_uid(pod): self._way(pod, document, wanted) for pod in mine if _stays(pod)}
+        refused = self._refused.get(view.id, {})
+        found = {
+            _uid(pod): self._way(pod, document, wanted, refused.get(_uid(pod)))
+            for pod in mine
+            if _stays(pod)
+        }
         todo = [pod for pod in mine if found.get(_uid(pod), _NONE) != _NONE]
         if not todo:
             return Resized()
@@ -225,10 +236,15 @@ class Resizing:
             return Resized(Reason.RESTARTS, f"{_named(left)} restart to get their new amounts")
         return _told(todo, found, due, bool(left))
 
-    def _way(self, pod: Object, document: Resources, wanted: Resources) -> Next:
-        known = self._refused.get(_uid(pod))
-        if known is not None and known[0] == wanted:
-            return Next(Way.RESTART, known[1])
+    def _way(
+        self,
+        pod: Object,
+        document: Resources,
+        wanted: Resources,
+        refused: tuple[Resources, str] | None,
+    ) -> Next:
+        if refused is not None and refused[0] == wanted:
+            return Next(Way.RESTART, refused[1])
         return following(pod, document, wanted, offered=self.offered)
 
     def _beforehand(
@@ -281,8 +297,9 @@ class Resizing:
             return Next(Way.WAIT, str(why))
         except (Invalid, NotAllowed) as why:
             if isinstance(why, Incapable) or (isinstance(why, Invalid) and why.final):
-                self._refused[_uid(pod)] = wanted, f"the API server refuses the change: {why}"
-                return Next(Way.RESTART, f"the API server refuses the change: {why}")
+                said = f"the API server refuses the change: {why}"
+                self._refused.setdefault(view.id, {})[_uid(pod)] = wanted, said
+                return Next(Way.RESTART, said)
             quota = over_quota(str(why))
             reason = Reason.FORBIDDEN if quota is None else Reason.NO_QUOTA
             return Next(Way.WAIT, f"the operator tries the change again: {why}", reason)

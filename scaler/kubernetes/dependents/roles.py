@@ -108,9 +108,13 @@ class Roles:
             self._upkeep.apply(SERVICE, service)
         self._named[id] = generation, now
 
+    def forget(self, job: str) -> None:
+        """Forget that the services of a job were made."""
+        self._named.pop(job, None)
+
     def end(self, job: ElasticJob) -> None:
         """End the remaining pods of the roles whose size no plan changes; the job has ended."""
-        self._named.pop(job.metadata.uid, None)
+        self.forget(job.metadata.uid)
         for pod in self.pods_of(job):
             if _stays(pod):
                 self._upkeep.replace(pod)

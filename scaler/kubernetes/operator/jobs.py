@@ -33,7 +33,7 @@ from scaler.kubernetes.pods.fitting import NodeCapacity
 from scaler.kubernetes.pods.orders import by_volcano, elastic
 from scaler.kubernetes.runtime import Cluster, Key, Recorder, Result, StatusCondition
 from scaler.kubernetes.runtime.cluster import Object, key_of
-from scaler.kubernetes.runtime.store import Store
+from scaler.kubernetes.runtime.store import Store, StoreChange
 from scaler.kubernetes.status.conditions import (
     condition_of,
     contested,
@@ -149,6 +149,15 @@ class ElasticJobs:
             )
             return self._refuse(obj, Reason.NOT_OURS, message, now, type=JobCondition.CONFLICT)
         return self._keep(obj, job, document, now)
+
+    def changed(self, change: StoreChange) -> None:
+        """Forget a job whose object is gone, finished or not; the watching thread calls this."""
+        self.withdrawals.changed(change)
+        old, new = (side and side["metadata"]["uid"] for side in (change.old, change.new))
+        if old is not None and old != new:
+            beside = self._roles, self._upkeep, self._gangs, self.new_nodes, self.resizing
+            for part in (*beside, self._requests, self._status):
+                part.forget(JobId(str(old)))
 
     def find(self, job: JobId) -> Object | None:
         return next(iter(self._jobs.by("uid", job)), None)

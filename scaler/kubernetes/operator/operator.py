@@ -132,7 +132,7 @@ class Operator:
             clock=self.now,
         )
         # Subscribes before any queue does.
-        manager.listen(JOB, self.jobs.withdrawals.changed)
+        manager.listen(JOB, self.jobs.changed)
         job = manager.control(
             "elasticjob", JOB, self.jobs.reconcile, workers=options.workers, owns=[POD]
         )

@@ -49,9 +49,13 @@ class JobStatuses:
             self._jobs.learn(answer)
             for each in happenings(obj.get("status") or {}, wanted):
                 self._events.record(obj, **asdict(each))
-        self._pace.written(obj)
+        self._pace.written(obj["metadata"]["uid"])
         said = beside_state(wanted.get("conditions") or ())
         self._brain.object_says(JobId(obj["metadata"]["uid"]), said)
+
+    def forget(self, job: str) -> None:
+        """Forget a job whose object is gone."""
+        self._pace.written(job)
 
     def warn_once(self, obj: Object, said: StatusCondition) -> None:
         """Write an Event for a condition, unless the object has this condition and message."""

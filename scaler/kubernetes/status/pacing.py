@@ -41,9 +41,9 @@ class StatusPace:
             return None
         return seconds_until(self._unwritten.setdefault(_uid(obj), now) + _TOGETHER, now)
 
-    def written(self, obj: Object) -> None:
-        """Record that a status was written, or that the job is gone."""
-        self._unwritten.pop(_uid(obj), None)
+    def written(self, job: str) -> None:
+        """Record that the status of a job was written, or that the job is gone."""
+        self._unwritten.pop(job, None)
 
 
 def _uid(obj: Object) -> str:
