@@ -15,10 +15,11 @@ from __future__ import annotations
 import re
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -151,6 +152,40 @@ def error_of(kind: str, detail: str, field: str | None = None) -> errors.BrainEr
     return found(detail, field=field) if issubclass(found, errors.BadInput) else found(detail)
 
 
+class TokenFile(httpx2.Auth):
+    """The token in a file. The file is read again if Brain refuses the token, because a Secret that
+    is mounted as a directory changes in place.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file.
+
+        Raises:
+            OSError: the file cannot be read.
+            NotSignedIn: no header can hold the content.
+        """
+        self._path = path
+        self._header = self._read()
+
+    def auth_flow(
+        self, request: httpx2.Request
+    ) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """Send a request with the token, and once more if the file has another token by now."""
+        refused = self._header
+        request.headers.update(refused)
+        response = yield request
+        if response.status_code != HTTPStatus.UNAUTHORIZED:
+            return
+        with suppress(OSError, errors.NotSignedIn):
+            self._header = self._read()
+        if self._header != refused:
+            request.headers.update(self._header)
+            yield request
+
+    def _read(self) -> dict[str, str]:
+        return _authorization(self._path.read_text().strip())
+
+
 class BrainClient:
     """Blocking client. ``transport`` exists so that tests need neither network nor patching.
 
@@ -161,7 +196,7 @@ class BrainClient:
     def __init__(
         self,
         url: str,
-        token: str = "",
+        token: str | TokenFile = "",
         transport: httpx2.BaseTransport | None = None,
         *,
         project: str = "",
@@ -169,7 +204,8 @@ class BrainClient:
         self._project = project
         self._http = httpx2.Client(
             base_url=url,
-            headers=_authorization(token),
+            headers=_authorization(token) if isinstance(token, str) else None,
+            auth=token if isinstance(token, TokenFile) else None,
             transport=transport,
             timeout=10.0,
             trust_env=not _here(url),
@@ -216,11 +252,15 @@ class AsyncBrainClient:
     """The client for programs that use asyncio; it has the same methods as ``BrainClient``."""
 
     def __init__(
-        self, url: str, token: str = "", transport: httpx2.AsyncBaseTransport | None = None
+        self,
+        url: str,
+        token: str | TokenFile = "",
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self._http = httpx2.AsyncClient(
             base_url=url,
-            headers=_authorization(token),
+            headers=_authorization(token) if isinstance(token, str) else None,
+            auth=token if isinstance(token, TokenFile) else None,
             transport=transport,
             timeout=10.0,
             trust_env=not _here(url),

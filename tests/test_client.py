@@ -3,12 +3,13 @@
 import asyncio
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from brain import calls, errors
-from brain.client import AsyncBrainClient, BrainClient
+from brain.client import AsyncBrainClient, BrainClient, TokenFile
 from brain.types.job import JobId
 from brain.types.world import ReplicaReport
 from tests import builders
@@ -233,3 +234,43 @@ def test_only_a_line_feed_ends_a_line_for_asyncio_too() -> None:
             return [line async for line in lines]
 
     assert asyncio.run(read()) == LINES
+
+
+def brain_that_takes(token: str, heard: list[str]) -> httpx2.MockTransport:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        heard.append(request.headers["authorization"])
+        if heard[-1] == f"Bearer {token}":
+            return httpx2.Response(204)
+        problem = {"type": "https://brain/errors/NotSignedIn", "title": "", "detail": "no"}
+        return httpx2.Response(401, json=problem | {"status": 401})
+
+    return httpx2.MockTransport(answer)
+
+
+def test_a_refused_token_is_read_again_from_its_file(tmp_path: Path) -> None:
+    file, heard = tmp_path / "token", list[str]()
+    file.write_text("brn_old\n")
+    with BrainClient(URL, TokenFile(file), brain_that_takes("brn_new", heard)) as client:
+        with pytest.raises(errors.NotSignedIn):
+            client.send(calls.conditions("j", ()))
+        file.write_text("brn_new\n")
+        client.send(calls.conditions("j", ()))
+        client.send(calls.conditions("j", ()))
+    tokens = ["brn_old", "brn_old", "brn_new", "brn_new"]
+    assert heard == [f"Bearer {token}" for token in tokens]
+
+
+def test_a_token_file_that_is_unreadable_for_a_moment_keeps_its_token(tmp_path: Path) -> None:
+    file, heard = tmp_path / "token", list[str]()
+    file.write_text("brn_old\n")
+
+    async def ask() -> None:
+        client = AsyncBrainClient(URL, TokenFile(file), brain_that_takes("brn_new", heard))
+        file.unlink()
+        with pytest.raises(errors.NotSignedIn):
+            await client.send(calls.conditions("j", ()))
+        file.write_text("brn_new\n")
+        await client.send(calls.conditions("j", ()))
+
+    asyncio.run(ask())
+    assert heard[-1] == "Bearer brn_new"

@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from brain.client import AsyncBrainClient, BrainClient
+from brain.client import AsyncBrainClient, BrainClient, TokenFile
 from brain.errors import BadInput, BrainError
 from scaler.adapters.backend import ForeignBackend
 from scaler.adapters.jobset import JobSets
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
-        token = given.token_file.read_text().strip()
+        token = TokenFile(given.token_file)
         given.home = given.home.expanduser()
         given.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         cluster = Cluster(connect(kubeconfig=given.kubeconfig, context=given.context))
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-async def _until_told(given: argparse.Namespace, cluster: Cluster, token: str) -> int:
+async def _until_told(given: argparse.Namespace, cluster: Cluster, token: str | TokenFile) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -71,7 +71,7 @@ async def _until_told(given: argparse.Namespace, cluster: Cluster, token: str) -
 
 
 async def serve(
-    given: argparse.Namespace, cluster: Cluster, token: str, stop: asyncio.Event
+    given: argparse.Namespace, cluster: Cluster, token: str | TokenFile, stop: asyncio.Event
 ) -> int:
     """Follow the cluster's objects, and act while this process is the leader.
 
@@ -117,7 +117,7 @@ async def serve(
 
 async def _act(
     given: argparse.Namespace,
-    token: str,
+    token: str | TokenFile,
     backend: ForeignBackend,
     manager: Manager,
     stop: asyncio.Event,

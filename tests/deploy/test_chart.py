@@ -181,7 +181,7 @@ def test_the_adapters_arguments_are_ones_that_they_take_and_a_value_starts_them(
     assert container["command"] == ["python3", "-P", "-m", adapters_of.__name__.rpartition(".")[0]]
     options = adapters_of._parser().parse_args(container["args"])
     assert (options.pool, options.metrics) == ("research", ":8081")
-    assert str(options.token_file) in {m["mountPath"] for m in container["volumeMounts"]}
+    assert str(options.token_file.parent) in {m["mountPath"] for m in container["volumeMounts"]}
 
 
 def test_probes_use_a_name_that_the_service_answers_to() -> None:
@@ -224,6 +224,11 @@ def test_tokens_come_from_a_secret_and_nothing_secret_is_in_the_chart() -> None:
     brain = one(rendered(), "Deployment", "brain")["spec"]["template"]["spec"]
     mounts = {m["mountPath"]: m.get("subPath") for m in brain["containers"][0]["volumeMounts"]}
     assert mounts["/var/lib/brain/key"] == "key"
+    # The kubelet renews mounted folders, and never files that are mounted by subPath.
+    scaler = one(rendered(), "Deployment", "brain-scaler")["spec"]["template"]["spec"]
+    (folder,) = (m for m in scaler["containers"][0]["volumeMounts"] if m["name"] == "tokens")
+    assert "subPath" not in folder
+    assert f"--token-file={folder['mountPath']}/scaler" in scaler["containers"][0]["args"]
     assert [o for o in rendered() if o["kind"] == "Secret"] == []
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from brain.client import TokenFile
 from brain.errors import BadInput
 from brain.types.job import PolicyMode
 from scaler.kubernetes.pods import ports
@@ -24,7 +25,7 @@ class OperatorOptions:
 
     #: URL of Brain; None with ``--brain none``: the operator then only admits and heals jobs.
     url: str | None
-    token: str
+    token: str | TokenFile
     home: Path
     pool: str = "kubernetes"
     #: Namespaces to serve; None for all.
@@ -59,10 +60,11 @@ def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:
 
     Raises:
         BadInput: an option cannot be used; the message names the option.
+        NotSignedIn: the token's file has no token.
         OSError: the token's file cannot be read.
     """
     url = None if said.url == NO_BRAIN else said.url
-    token = "" if url is None else (said.token_file or home / "scaler.token").read_text().strip()
+    token = "" if url is None else TokenFile(said.token_file or home / "scaler.token")
     if url is None and said.submit_to:
         raise BadInput(
             "--submit-to needs a Brain that takes submissions; leave --submit-to out, or give "
