@@ -14,6 +14,7 @@ projects' controllers.
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
@@ -73,6 +74,16 @@ class ForeignBackend:
             if read and (self._pods(read) or self._record(read).entries):
                 found.append(read.job)
         return sorted(found)
+
+    def gone(self, job: JobId, namespace: str, name: str) -> bool:
+        """True if the API server has no such job: the stores of a process that has just begun to
+        act may be behind it.
+        """
+        for kind in self._kinds:
+            with suppress(NotFound):
+                if self._cluster.get(kind, namespace, name)["metadata"]["uid"] == job:
+                    return False
+        return True
 
     def observe(self, job: JobId, now: datetime) -> Observed:
         """Observe a job's pods, and record the changes that they show."""

@@ -8,6 +8,7 @@ from brain import calls, wire
 from brain.client import BrainClient
 from brain.errors import BrainError
 from brain.types.job import FINISHED, Intent, JobDocument, JobId, JobState
+from brain.views import JobView
 from scaler.adapters.backend import ForeignBackend
 from scaler.adapters.training import Training, document
 from scaler.adapters.worlds import reports
@@ -60,11 +61,13 @@ class Mirror:
                 log.exception("%s %s", *named)
         for job, view in self._brain.views().items():
             if job not in there and view.state not in FINISHED and view.intent is not Intent.CANCEL:
-                self._end(job)
+                self._end(job, view)
 
-    def _end(self, job: JobId) -> None:
+    def _end(self, job: JobId, view: JobView) -> None:
+        """Cancel a job whose object was deleted; a job that is cancelled never runs again."""
         try:
-            self._brain.cancel(job)
+            if self._backend.gone(job, view.project, view.name):
+                self._brain.cancel(job)
         except BrainError as why:
             # The next look tries this job again; the other jobs come first.
             log.warning(

@@ -14,13 +14,16 @@ from brain.types.record import Role
 from brain.types.resources import PoolName
 from brain.types.world import Cause, World, WorldEvent
 from brain.views import JobDetail, JobEdit, ResizeRequest
+from scaler.adapters.backend import ForeignBackend
 from scaler.adapters.kubeflow import PyTorchJobs
 from scaler.adapters.mirror import Mirror
 from scaler.adapters.worlds import reports
 from scaler.kubernetes.brain import OperatorsBrain
+from scaler.kubernetes.runtime.cluster import Cluster, Kind, Object
 from scaler.ports import ReplicaPhase
 from tests.api.app import Api
 from tests.scaler.kubeflow import Kubeflow, elastic
+from tests.scaler.listing import ListedJobs
 from tests.scaler.wished import JOB, NOW, replica, seen, wish
 
 training = PyTorchJobs().training
@@ -194,6 +197,26 @@ def test_a_job_whose_object_is_gone_is_ended(api: Api):
     mirror.look()
 
     assert detail(client).job.intent == "cancel"
+
+
+class Silent(ListedJobs):
+    """Stores whose watch has told of no job."""
+
+    def jobs(self, kind: Kind) -> list[Object]:
+        return []
+
+
+def test_a_job_whose_object_no_watch_has_told_of_goes_on(api: Api):
+    kubeflow = Kubeflow(elastic(workers=1))
+    mirror, client = mirrored(api, kubeflow)
+    mirror.look()
+    cluster = Cluster(kubeflow)
+    backend = ForeignBackend(cluster, [PyTorchJobs()], Silent(cluster, ["team"]), pool="local")
+    successor = Mirror(backend, OperatorsBrain(client, "local"), client, clock=lambda: api.now)
+
+    successor.look()
+
+    assert detail(client).job.intent == "run"
 
 
 def test_a_job_that_cannot_be_one_is_left_alone(api: Api, caplog: pytest.LogCaptureFixture):
