@@ -27,7 +27,7 @@ from brain.types.world import ReplicaExit
 from brain.views import DesiredJob
 from scaler.adapters import record as records
 from scaler.adapters.foreign import clamped
-from scaler.adapters.job_secrets import JobSecrets
+from scaler.adapters.job_secrets import JobSecrets, secret_name
 from scaler.adapters.record import JobRecord, RecordEntry, Suspension
 from scaler.adapters.sources import Sources
 from scaler.adapters.training import ForeignKind, Training
@@ -71,9 +71,17 @@ class ForeignBackend:
         found = []
         for kind, obj in self.objects():
             read = self._read(kind, obj)
-            if read and (self._pods(read) or self._record(read).entries):
+            if read and (self._pods(read) or self._recorded(read)):
                 found.append(read.job)
         return sorted(found)
+
+    def _recorded(self, read: Training) -> bool:
+        """True if the job has recorded replicas, or a record that nobody can read."""
+        try:
+            return bool(self._record(read).entries)
+        except BadInput:
+            # Each look at the job says so, and the other jobs go on.
+            return True
 
     def gone(self, job: JobId, namespace: str, name: str) -> bool:
         """True if the API server has no such job: the stores of a process that has just begun to
@@ -338,7 +346,15 @@ class ForeignBackend:
 
     def _record(self, read: Training) -> JobRecord:
         text = self._secrets.read(read).get("record")
-        return JobRecord() if text is None else wire.decode(text, JobRecord)
+        try:
+            return JobRecord() if text is None else wire.decode(text, JobRecord)
+        except BadInput as odd:
+            raise BadInput(
+                f"the record of {read.kind.kind} {read.name}'s replicas cannot be read, because "
+                f"somebody edited the Secret {secret_name(read.name)} ({odd}); restore the Secret, "
+                "or create the job again",
+                field="record",
+            ) from odd
 
     def _known(self, read: Training) -> JobRecord:
         """Return the job's record; at the first look, ``suspend`` is as its owner created it."""

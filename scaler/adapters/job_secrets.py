@@ -35,19 +35,20 @@ class JobSecrets:
 
     def _ask(self, job: Training) -> dict[str, str]:
         try:
-            found = self._cluster.get(SECRET, job.namespace, _secret_name(job.name))
+            found = self._cluster.get(SECRET, job.namespace, secret_name(job.name))
         except NotFound:
             return {}
         if (found["metadata"].get("labels") or {}).get(_UID) != job.job:
             # An earlier job of this name left the Secret, until it is garbage-collected.
             return {}
         return {
-            key: base64.b64decode(value).decode()
+            # A value that somebody else wrote may be no text; its reader refuses it.
+            key: base64.b64decode(value).decode(errors="replace")
             for key, value in (found.get("data") or {}).items()
         }
 
 
-def _secret_name(job: str) -> str:
+def secret_name(job: str) -> str:
     """Return the name of Brain's Secret for a job."""
     return f"{job}-brain"
 
@@ -58,7 +59,7 @@ def _secret(job: Training, values: Mapping[str, str]) -> dict[str, Any]:
     """
     return {
         "metadata": {
-            "name": _secret_name(job.name),
+            "name": secret_name(job.name),
             "namespace": job.namespace,
             "labels": {MANAGED_BY: MANAGER, _UID: job.job},
             "ownerReferences": [

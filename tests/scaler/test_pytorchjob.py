@@ -1,5 +1,7 @@
 """PyTorchJobs: sizes within bounds, the Master first, hands off where somebody else decides."""
 
+import base64
+
 import pytest
 
 from brain.errors import BadInput
@@ -8,6 +10,7 @@ from brain.types.world import ReplicaExit
 from scaler.adapters.foreign import MANAGED_BY, MAX, MIN, UNIT
 from scaler.adapters.kubeflow import PyTorchJobs
 from scaler.adapters.training import document
+from scaler.kubernetes.runtime.cluster import SECRET
 from scaler.ports import Observed, ReplicaPhase
 from tests.scaler.kubeflow import Kubeflow, elastic
 from tests.scaler.wished import JOB, NOW, wish
@@ -243,3 +246,17 @@ def test_a_secret_of_an_earlier_job_of_the_name_is_not_ours():
     kubeflow.job["metadata"]["uid"] = "successor"
 
     assert not kubeflow.backend().has_token(JobId("successor"))
+
+
+@pytest.mark.parametrize("record", [b"none", b"\xff"])
+def test_a_record_that_somebody_edited_keeps_only_its_own_job_from_going_on(record: bytes):
+    kubeflow = Kubeflow(elastic(suspended=True))
+    path = SECRET.path("team", "digits-brain")
+    kubeflow.backend().put_token(JOB, "brn_x")
+    kubeflow.objects[path]["data"]["record"] = base64.b64encode(record).decode()
+    backend = kubeflow.backend()
+
+    assert backend.jobs() == [JOB]
+    assert backend.has_token(JOB)
+    with pytest.raises(BadInput, match="somebody edited the Secret digits-brain"):
+        backend.observe(JOB, NOW)
