@@ -7,8 +7,10 @@ import pytest
 from brain.errors import ImpossibleBounds
 from brain.types.allocation import Bounds
 from brain.types.job import JobDocument, ResourceLimits
+from scaler.kubernetes.kinds import ElasticJob
 from scaler.kubernetes.kinds.documents import elastic_job, job_document
 from scaler.kubernetes.kinds.reading import read_elastic_job
+from scaler.kubernetes.status.roles import roles
 from tests.kubernetes.jobs import Object, job
 from tests.kubernetes.test_kinds_documents import RUN, document
 
@@ -21,12 +23,28 @@ def _limited(limits: Object, **fields: Any) -> Object:
     return job(*RUN, resources={"cpu": 1}, spec={"resourceLimits": limits}, **worker)
 
 
+def roles_shown(made: ElasticJob) -> list[Object]:
+    return roles(made, None, (), {})
+
+
 def test_limits_count_each_group_with_its_own_amounts() -> None:
     found = document(_limited({"cpu": "4"}))
     assert found.resource_limits == ResourceLimits(cpu_millis=4000)
     # Another group may shrink later, so the largest size stays.
     assert found.replicas == Bounds(min=2, max=9, start=3)
     assert found.allocation.total.cpu_millis == 4000
+
+
+@pytest.mark.parametrize(("servers", "left"), [(0, 4000), (1, 3000), (2, 2000)])
+def test_limits_leave_what_the_replicas_of_other_roles_do_not_reserve(
+    servers: int, left: int
+) -> None:
+    made = job(*RUN, resources={"cpu": 1}, spec={"resourceLimits": {"cpu": "4"}})
+    specs = made["spec"]["replicaSpecs"]
+    specs["ps"] = {**specs["worker"], "replicas": servers}
+    assert document(made).resource_limits == ResourceLimits(cpu_millis=left)
+    shown = {each["name"]: each["desired"] for each in roles_shown(read_elastic_job(made))}
+    assert shown == {"worker": 1, "ps": servers}
 
 
 def test_limits_that_hold_no_least_size_of_groups_are_refused() -> None:

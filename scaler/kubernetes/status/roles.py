@@ -33,9 +33,9 @@ def _role(
     living = [pod for pod in pods if alive(pod)]
     running = sum(phase(pod) == "Running" for pod in living)
     scaled = name == job.scaled and view is not None
-    desired = (
-        view.replicas_wished if view and scaled else job.spec.replica_specs[name].replicas or 1
-    )
+    # Brain begins a scaled role without a number with at least one replica.
+    own = job.spec.replica_specs[name].replicas or int(name == job.scaled)
+    desired = view.replicas_wished if view and scaled else own
     counts = {
         **_counts(desired, pods),
         "spare": max(0, running - view.replicas) if view and scaled and view.replicas else 0,

@@ -238,7 +238,7 @@ def _limits(job: ElasticJob) -> ResourceLimits:
     others = Resources()
     for name, spec in job.spec.replica_specs.items():
         if name not in (job.scaled, ReplicaType.MASTER):
-            others = others + reserved(spec.template).times(spec.replicas or 1)
+            others = others + reserved(spec.template).times(spec.replicas)
     left = resources(limits, "spec.resourceLimits") - others
     return ResourceLimits(
         cpu_millis=max(0, left.cpu_millis) if "cpu" in limits else None,
