@@ -13,7 +13,7 @@ projects' controllers.
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -92,6 +92,12 @@ class ForeignBackend:
                 if self._cluster.get(kind, namespace, name)["metadata"]["uid"] == job:
                     return False
         return True
+
+    def forget_others(self, jobs: Collection[JobId]) -> None:
+        """Forget all other jobs, whose objects are gone."""
+        with self._lock:
+            self._secrets.forget_others(jobs)
+            self.amounts = {job: each for job, each in self.amounts.items() if job in jobs}
 
     def observe(self, job: JobId, now: datetime) -> Observed:
         """Observe a job's pods, and record the changes that they show."""

@@ -1,7 +1,7 @@
 """Brain's Secret beside each job of another project: the job's token, and the backend's record."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from brain.errors import NotFound
@@ -32,6 +32,11 @@ class JobSecrets:
         kept = {k: v for k, v in (self.read(job) | dict(values)).items() if v is not None}
         self._cluster.apply(SECRET, _secret(job, kept))
         self._known[job.job] = kept
+
+    def forget_others(self, jobs: Collection[JobId]) -> None:
+        """Forget the Secrets of all other jobs; Kubernetes deletes them with the jobs."""
+        for job in self._known.keys() - set(jobs):
+            self._known.pop(job, None)
 
     def _ask(self, job: Training) -> dict[str, str]:
         try:

@@ -62,6 +62,10 @@ class Mirror:
         for job, view in self._brain.views().items():
             if job not in there and view.state not in FINISHED and view.intent is not Intent.CANCEL:
                 self._end(job, view)
+        self._backend.forget_others(there.keys())
+        for gone in (self._told.keys() | self._refused.keys()) - there.keys():
+            self._told.pop(gone, None)
+            self._refused.pop(gone, None)
 
     def _end(self, job: JobId, view: JobView) -> None:
         """Cancel a job whose object was deleted; a job that is cancelled never runs again."""

@@ -15,7 +15,7 @@ from brain.types.resources import PoolName
 from brain.types.world import Cause, World, WorldEvent
 from brain.views import JobDetail, JobEdit, ResizeRequest
 from scaler.adapters.backend import ForeignBackend
-from scaler.adapters.kubeflow import PyTorchJobs
+from scaler.adapters.kubeflow import PYTORCHJOB, PyTorchJobs
 from scaler.adapters.mirror import Mirror
 from scaler.adapters.worlds import reports
 from scaler.kubernetes.brain import OperatorsBrain
@@ -197,6 +197,18 @@ def test_a_job_whose_object_is_gone_is_ended(api: Api):
     mirror.look()
 
     assert detail(client).job.intent == "cancel"
+
+
+def test_nothing_of_a_job_whose_object_is_gone_stays(api: Api):
+    kubeflow = Kubeflow(elastic(workers=1))
+    mirror, _ = mirrored(api, kubeflow)
+    mirror.look()
+    kept = (mirror._told, mirror._backend._secrets._known)
+    before = [JOB in each for each in kept]
+    del kubeflow.objects[PYTORCHJOB.path("team", "digits")]
+    mirror.look()
+
+    assert (before, [JOB in each for each in kept]) == ([True, True], [False, False])
 
 
 class Silent(ListedJobs):
