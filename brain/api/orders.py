@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from fastapi import Query
 
-from brain.api.pages import key_of, page_of
+from brain.api.pages import Instant, Number, Text, key_of, page_of
 from brain.errors import BadInput
 from brain.types import order
 from brain.types.order import Order, Place
@@ -82,7 +81,7 @@ class Orders:
 
     def _place(self, page_token: str, sort: str, asked: Order) -> Place | None:
         types = {**self.fields, **self.apart}
-        kinds = (str, *(types[name] for name in asked.fields))
+        kinds = (Text, *(types[name] for name in asked.fields))
         key: Place | None = key_of(page_token, tuple[kinds])  # type: ignore[valid-type]
         if key is not None and key[0] != sort:
             raise BadInput(
@@ -96,26 +95,26 @@ class Orders:
 JOBS = Orders(
     order.JOBS,
     {
-        "created_at": datetime,
-        "document.name": str,
-        "owner": str,
-        "pool": str,
-        "document.project": str,
-        "state": str,
-        "updated_at": datetime,
+        "created_at": Instant,
+        "document.name": Text,
+        "owner": Text,
+        "pool": Text,
+        "document.project": Text,
+        "state": Text,
+        "updated_at": Instant,
     },
-    {"id": str},
+    {"id": Text},
 )
 PLANS = Orders(
     order.PLANS,
-    {"created_at": datetime, "kind": str, "state": str, "updated_at": datetime},
-    {"job": str, "generation": int},
+    {"created_at": Instant, "kind": Text, "state": Text, "updated_at": Instant},
+    {"job": Text, "generation": Number},
 )
 NODES = Orders(
     order.NODES,
-    {"name": str, "pool": str, "accelerator": str, "seen_at": datetime},
-    {"name": str},
+    {"name": Text, "pool": Text, "accelerator": Text, "seen_at": Instant},
+    {"name": Text},
 )
 AUDIT = Orders(
-    order.AUDIT, {"at": datetime, "actor": str, "action": str, "target": str}, {"id": int}
+    order.AUDIT, {"at": Instant, "actor": Text, "action": Text, "target": Text}, {"id": Number}
 )

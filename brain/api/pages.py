@@ -5,7 +5,8 @@ rows.
 import base64
 import binascii
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -14,6 +15,11 @@ from brain.views import Page
 
 Row = TypeVar("Row")
 Key = TypeVar("Key")
+
+#: Types of the values in a token; both databases can compare each value of these types.
+Text = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*\Z")]
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+Number = Annotated[int, msgspec.Meta(ge=-(2**63), lt=2**63)]
 
 #: Most rows of a page, and most rows that one request searches for matches of a filter.
 LARGEST = 500
@@ -54,7 +60,7 @@ def named_page(
     return page_of(
         lambda after, count: [row for row in rows if after is None or name(row) > after][:count],
         name,
-        after=key_of(page_token, str),
+        after=key_of(page_token, Text),
         size=size,
     )
 
