@@ -7,6 +7,7 @@ from brain.types.job import JobState
 from brain.types.world import Replica, ReplicaExit, ReplicaState, WorldEvent
 from tests import builders
 from tests.test_lifecycle import exited, laptop, running
+from tests.virtual import Laptop
 
 
 def alive(id: int) -> Replica:
@@ -73,3 +74,41 @@ def test_a_resumed_job_waits_on_when_the_ends_of_its_replicas_are_told(exit: Rep
     assert here.observe(exited(0, exit)) == resumed
     with here.transaction() as (tx, job):
         assert [one.state for one in tx.worlds.replicas(job.id)] == [ReplicaState.EXITED]
+
+
+def started_again() -> Laptop:
+    """A job that starts again after a suspension, before the end of its replica 0 is reported."""
+    here = running()
+    here.observe(alive(0))
+    with here.transaction() as (tx, job):
+        lifecycle.suspend(tx, job, by="ada", now=here.now)
+    here.report(WorldEvent.STOPPED)
+    with here.transaction() as (tx, job):
+        lifecycle.resume(tx, job, by="ada", now=here.now)
+    here.turn()
+    assert here.job.state is JobState.STARTING
+    return here
+
+
+@pytest.mark.parametrize("exit", [ReplicaExit.LEFT, ReplicaExit.LOST, ReplicaExit.FAILED])
+def test_the_end_of_a_replica_from_before_a_suspension_does_not_end_the_resumed_job(
+    exit: ReplicaExit,
+):
+    here = started_again()
+    before = here.job
+
+    assert here.observe(exited(0, exit)) == before
+    assert here.observe(exited(0, exit), alive(1)).state is JobState.STARTING
+
+
+@pytest.mark.parametrize("seconds", [50, 70])
+def test_a_resumed_job_ends_as_its_new_replica_did_even_if_an_earlier_one_ended_later(seconds: int):
+    here = started_again()
+    here.observe(alive(0), exited(1, ReplicaExit.FAILED, seconds=60, detail="the new one"))
+
+    job = here.observe(
+        exited(0, ReplicaExit.FAILED, seconds=seconds, detail="the earlier one"),
+        exited(1, ReplicaExit.FAILED, seconds=60, detail="the new one"),
+    )
+
+    assert (job.state, job.reason) == (JobState.FAILED, "the new one")

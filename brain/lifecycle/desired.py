@@ -24,6 +24,8 @@ BATCH = "batch/1"
 Nodes = tuple[tuple[NodeName, int], ...]
 #: Kind of the stored nodes of a job's first world.
 FIRST_NODES = "first-nodes/1"
+#: Kind of the record of the newest replica from before the job's last start.
+_EARLIER = "earlier-replica/1"
 #: States in which no replica of a job may run.
 EMPTY = frozenset({JobState.QUEUED, JobState.SUSPENDED})
 
@@ -140,6 +142,24 @@ def begin_on(tx: Transaction, job: Job, nodes: Nodes, now: datetime) -> None:
     if nodes or tx.fits.get(job.id, FIRST_NODES) is not None:
         kept = wire.encode(nodes).decode()
         tx.fits.put(StoredFit(job=job.id, kind=FIRST_NODES, parameters=kept, fitted_at=now))
+
+
+def note_earlier_replicas(tx: Transaction, job: Job, now: datetime) -> None:
+    """Store, when a job starts, the replicas that it had before, for ``is_earlier``."""
+    newest = max((replica.id for replica in tx.worlds.replicas(job.id)), default=None)
+    if newest is not None:
+        kept = StoredFit(job=job.id, kind=_EARLIER, parameters=str(newest), fitted_at=now)
+        tx.fits.put(kept)
+
+
+def is_earlier(tx: Transaction, job: Job, replica: int) -> bool:
+    """Return True if a replica is from before the job's last start, for example from before a
+    suspension.
+
+    Ids of replicas rise, so the newest id known at the start divides them.
+    """
+    noted = tx.fits.get(job.id, _EARLIER)
+    return noted is not None and replica <= int(noted.parameters)
 
 
 def wished_nodes(tx: Transaction, job: Job, generation: int, target: Allocation) -> Nodes:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from brain.errors import BadInput, Conflict
 from brain.lifecycle.capacity import Room, compared, fitting, largest, room, sized
-from brain.lifecycle.desired import FIRST_NODES, Nodes, begin_on, wished
+from brain.lifecycle.desired import FIRST_NODES, Nodes, begin_on, note_earlier_replicas, wished
 from brain.lifecycle.earlier import inherit
 from brain.lifecycle.nodes import silent
 from brain.lifecycle.plans import close
@@ -324,6 +324,7 @@ def _admitted(
             job = _beginning(tx, job, size, named, now) if mine else job
             begin_on(tx, job, () if tx.plans.effective(job.id) else nodes(job, size), now)
             inherit(tx, job, now)
+            note_earlier_replicas(tx, job, now)
             move_job(
                 tx, job, JobState.STARTING, f"the pool has room for {count(size, 'replica')}", now
             )

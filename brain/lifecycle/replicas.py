@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from brain.lifecycle.desired import wished
+from brain.lifecycle.desired import is_earlier, wished
 from brain.lifecycle.jobs import end, stopped
 from brain.lifecycle.records import happened, move_job
 from brain.ports import Transaction
@@ -97,9 +97,13 @@ def _all_gone(
     """Settle a job that should run but has lost all its replicas, by the exit of the last replica.
 
     The coordinator may have died before it could report. A world that it reported as ended is not
-    counted twice, because later reports of an ended world change nothing.
+    counted twice, because later reports of an ended world change nothing. A replica from before a
+    suspension can end the resumed job only by its success.
     """
-    last = max(replicas, key=lambda r: (r.ended_at or r.started_at, r.id))
+    last = max(
+        replicas,
+        key=lambda r: (not is_earlier(tx, job, r.id), r.ended_at or r.started_at, r.id),
+    )
     if last.exit not in _FINAL:
         last = _final(tx, job, everything) or last
     was_alive = _end_world(tx, job.id, now)
@@ -107,7 +111,8 @@ def _all_gone(
         return end(
             tx, job, JobState.SUCCEEDED, "all workers ended with exit code 0", now, exit_code=0
         )
-    if job.state is JobState.QUEUED:  # resumed before the ends of its replicas were reported
+    # The job was resumed before the ends of its replicas were reported.
+    if job.state is JobState.QUEUED or is_earlier(tx, job, last.id):
         return job
     if last.exit is ReplicaExit.FAILED:
         why = last.detail or "its last replica failed"
@@ -138,7 +143,9 @@ def _final(tx: Transaction, job: Job, replicas: Sequence[Replica]) -> Replica | 
     generation, _ = wished(tx.plans.effective(job.id), job)
     for replica in sorted(replicas, key=lambda each: each.id, reverse=True):
         failed = replica.exit is ReplicaExit.FAILED and replica.generation >= generation
-        if failed or replica.exit is ReplicaExit.SUCCEEDED:
+        if (
+            failed and not is_earlier(tx, job, replica.id)
+        ) or replica.exit is ReplicaExit.SUCCEEDED:
             return replica
     return None
 
