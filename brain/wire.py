@@ -40,6 +40,8 @@ SAMPLE_KINDS: Mapping[str, type[Sample]] = {
 #: the first byte of NUL's escape: a regular expression costs ten times as much.
 _SUSPECT_TEXT, _SUSPECT_NUMBER = b"\\", b"0" * 19
 _AS_ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
+#: Largest integer that both databases store.
+MOST_INTEGER = 2**63 - 1
 #: Most characters of a refused value that an error shows.
 _SHOWN = 60
 _building = Lock()
@@ -117,6 +119,18 @@ def check_version(v: int, *, sender: str = "the sender") -> None:
         )
 
 
+def decode_body(data: bytes) -> object:
+    """Parse the body of a request as dictionaries, lists and values that every store can hold.
+
+    Raises:
+        BadInput: the body is not JSON, or a value has more than 64 bits or a NUL character.
+    """
+    found = decode(data, object)
+    if _is_suspect(data):
+        refuse_unstorable(found)
+    return found
+
+
 class Envelope(msgspec.Struct, frozen=True):
     """A batch whose samples are not parsed yet. Each sample is parsed separately, so that an
     invalid sample does not affect the others.
@@ -184,7 +198,7 @@ def decode_sample(data: bytes | msgspec.Raw) -> Sample:
     except BadInput:
         refuse_unstorable(_with_no_numbers(line))
         raise
-    if _SUSPECT_TEXT in line or _SUSPECT_NUMBER in line.translate(_AS_ZEROS):
+    if _is_suspect(line):
         refuse_unstorable(plain(sample))
     if sample.measured_at.tzinfo is None:
         raise BadInput(
@@ -206,7 +220,7 @@ def decode_alike(lines: Sequence[bytes | msgspec.Raw]) -> Sequence[Sample] | Non
     if kind is None or not all(text.endswith(name) for text in texts):
         return None
     data = b"[%b]" % b",".join(texts)
-    if _SUSPECT_TEXT in data or _SUSPECT_NUMBER in data.translate(_AS_ZEROS):
+    if _is_suspect(data):
         return None
     try:
         samples: list[Sample] = decode(data, _MANY[kind])
@@ -215,6 +229,10 @@ def decode_alike(lines: Sequence[bytes | msgspec.Raw]) -> Sequence[Sample] | Non
     if any(sample.measured_at.tzinfo is None for sample in samples):
         return None
     return samples
+
+
+def _is_suspect(data: bytes) -> bool:
+    return _SUSPECT_TEXT in data or _SUSPECT_NUMBER in data.translate(_AS_ZEROS)
 
 
 def _with_no_numbers(data: bytes) -> object:
@@ -232,21 +250,25 @@ def _with_no_numbers(data: bytes) -> object:
 
 def refuse_unstorable(value: object, name: str = "") -> None:
     """Raise BadInput if a part of ``value`` cannot be represented in JSON or in the database."""
+    # Values of environments are secret.
+    shown = "" if "environment" in name.split(".") else f" {value!r}"
     match value:
         case dict():
             for key, inner in value.items():
-                refuse_unstorable(inner, f"{name}.{key}" if name else str(key))
+                path = f"{name}.{key}" if name else str(key)
+                if "\0" in path:
+                    raise BadInput(f"{path!r} has a NUL character; rename it", field=path)
+                refuse_unstorable(inner, path)
         case list() | tuple():
             for index, inner in enumerate(value):
                 refuse_unstorable(inner, f"{name}[{index}]")
         case float() if not isfinite(value):
-            raise BadInput(f"{name} {value} is not a finite number; leave it out", field=name)
-        case int() if not -(2**63) <= value < 2**63:
-            raise BadInput(
-                f"{name} {value} does not fit into 64 bits; give a smaller number", field=name
-            )
+            raise BadInput(f"{name}{shown} is not a finite number; leave it out", field=name)
+        case int() if not -MOST_INTEGER - 1 <= value <= MOST_INTEGER:
+            said = f"{name}{shown[:_SHOWN]} does not fit into 64 bits; give a smaller number"
+            raise BadInput(said, field=name)
         case str() if "\0" in value:
-            raise BadInput(f"{name} {value!r} has a NUL character; remove it", field=name)
+            raise BadInput(f"{name}{shown} has a NUL character; remove it", field=name)
 
 
 def job_document(data: object) -> JobDocument:
@@ -258,6 +280,7 @@ def job_document(data: object) -> JobDocument:
         BadInput: a value cannot be used; the message names the field.
     """
     _refuse_shorthand(data)
+    refuse_unstorable(data)
     read = document(data, JobDocument)
     read.check()
     read.check_submitted()

@@ -367,9 +367,9 @@ def json_body(body: bytes) -> object:
     """Return the parsed JSON of the body; an empty body counts as an empty object.
 
     Raises:
-        BadInput: the body is not JSON.
+        BadInput: the body is not JSON, or has a value that cannot be stored.
     """
-    return wire.decode(body, object) if body.strip() else {}
+    return wire.decode_body(body) if body.strip() else {}
 
 
 def asked(body: bytes, kind: type[T], who: Principal | None = None) -> T:

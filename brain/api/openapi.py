@@ -84,8 +84,8 @@ _ASKED: Collection[type] = (
 )
 _NO_NUL = r"^[^\x00]*$"
 _DOCUMENT = {"$ref": "#/components/schemas/JobDocument"}
-_COUNT = {"minimum": 1}
-_COUNT_OR_NULL = _or_null(type="integer", minimum=1)
+_COUNT = {"minimum": 1, "maximum": wire.MOST_INTEGER}
+_COUNT_OR_NULL = _or_null(type="integer", **_COUNT)
 _AMOUNT = {"minimum": 0}
 _LIMIT_OR_NULL = _or_null(type="number", exclusiveMinimum=0)
 #: Constraints on fields that the fields' types do not express.

@@ -8,6 +8,7 @@ from fastapi import Query, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
+from brain import wire
 from brain.errors import BadInput
 from brain.spelling import meant
 from brain.views import Page
@@ -21,11 +22,14 @@ Fields = Annotated[
 
 
 def check(request: Request) -> None:
-    """Raise for parameters that the route does not have.
+    """Raise for parameters that the route does not have, or that no store can hold.
 
     Raises:
-        BadInput: the request has an unknown parameter; the message names a similar known one.
+        BadInput: the request has an unknown parameter; the message names a similar known one. Or a
+            parameter of the path or query has a NUL character.
     """
+    for name, value in (*request.path_params.items(), *request.query_params.multi_items()):
+        wire.refuse_unstorable(value, name)
     if not request.query_params:
         return
     check_names(request, _parameters(request.method, request.scope["route"]))

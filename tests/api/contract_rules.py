@@ -19,6 +19,8 @@ RULES = (
     # Instants have no order in a schema, nor years.
     "(since|until) .* must be (before|between the years)",
     "sent_at .* is more than 100 years off",
+    # Values that no database stores.
+    ".* (has a NUL character|does not fit into 64 bits); ",
     # Fields that depend on one another.
     r"replicas(: |\.(min|max|unit|start) )",
     r"roles(\.\w+(\.replicas|\.processesPerReplica|\.resources\.gpus))? ",

@@ -42,7 +42,7 @@ def test_each_job_is_changed_or_refused_by_itself(api: Api) -> None:
     assert problems == ["/problems/Conflict", None, "/problems/UnknownJob"]
 
 
-def test_a_name_that_no_database_holds_spares_the_other_jobs(
+def test_a_name_that_no_database_holds_is_refused_and_changes_no_job(
     tmp_path: Path, database_url: str
 ) -> None:
     with closing(SqlStores(database_url)) as stores:
@@ -50,9 +50,9 @@ def test_a_name_that_no_database_holds_spares_the_other_jobs(
         with api.client() as admin:
             admin.send(calls.submit(digits()))
             with api.http(api.token(Role.ADMIN)) as http:  # our own client refuses the name
-                told = http.post("/api/v1/jobs:cancel", json={"jobs": ["\0", "digits"]}).json()
-            assert admin.send(calls.job("digits")).job.state is JobState.CANCELLED
-    assert [(each["problem"] or {}).get("status") for each in told["items"]] == [404, None]
+                told = http.post("/api/v1/jobs:cancel", json={"jobs": ["\0", "digits"]})
+            assert admin.send(calls.job("digits")).job.state is JobState.QUEUED
+    assert (told.status_code, told.json()["field"]) == (422, "jobs[0]")
 
 
 def test_a_filter_is_about_jobs_that_did_not_end(api: Api) -> None:

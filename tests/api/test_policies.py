@@ -34,7 +34,7 @@ def test_a_policy_is_written_read_and_audited(api: Api) -> None:
     [
         ({"projects": {"vision": {"guaranted": 1}}}, "did you mean projects.vision.guaranteed"),
         ({"projects": {"": {}}}, "projects '' is not a valid name; give 1 to 63 letters"),
-        ({"projects": {"a\0": {}}}, "give 1 to 63 letters"),
+        ({"projects": {"a\0": {}}}, "has a NUL character; rename it"),
         ({"projects": {"vision": {"limit": -1}}}, "projects.vision.limit -1 must be 0 or more"),
         (
             {"projects": {"vision": {"guaranteed": 2, "limit": 1}}},

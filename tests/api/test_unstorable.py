@@ -1,0 +1,96 @@
+"""Values that a database cannot hold are refused by name, whichever database it is."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brain import calls
+from brain.api import openapi
+from brain.db import SqlStores
+from brain.types.record import Role
+from tests.api.app import Api, digits
+
+#: Method, path, body and the field that is refused.
+NUL: list[tuple[str, str, Any, str]] = [
+    ("GET", "/jobs/a%00b", None, "job"),
+    ("GET", "/jobs/digits?project=a%00b", None, "project"),
+    ("GET", "/jobs?filter=owner:a%00b", None, "filter"),
+    ("GET", "/policies/a%00b", None, "pool"),
+    ("POST", "/tokens", {"name": "a\0b", "role": "viewer"}, "name"),
+    ("POST", "/freeze", {"scope": "all", "why": "a\0b"}, "why"),
+    ("POST", "/jobs/digits/plans", {"replicas": 2, "why": "a\0b"}, "why"),
+    (
+        "POST",
+        "/jobs",
+        digits(name="two", batch={"localMaxOn": {"a\0b": 1}}),
+        "batch.localMaxOn.a\0b",
+    ),
+    ("POST", "/jobs", digits(name="two", image="a\0b"), "image"),
+    ("POST", "/jobs", digits(name="two", checkpoint={"path": "a\0b"}), "checkpoint.path"),
+]
+COUNTS = ("steps", "epochs", "processesPerReplica")
+
+
+@pytest.fixture
+def api(tmp_path: Path, database_url: str) -> Iterator[Api]:
+    """A service with a job, over each database."""
+    with closing(SqlStores(database_url)) as stores:
+        api = Api(tmp_path, stores=stores)
+        api.add_node()
+        with api.client() as admin:
+            admin.send(calls.submit(digits()))
+        yield api
+
+
+def ask(api: Api, method: str, path: str, body: Any) -> Any:
+    with api.http(api.token(Role.ADMIN)) as http:
+        return http.request(method, f"/api/v1{path}", json=body)
+
+
+@pytest.mark.parametrize(("method", "path", "body", "field"), NUL)
+def test_a_nul_character_is_refused_by_the_name_of_its_field(
+    api: Api, method: str, path: str, body: Any, field: str
+) -> None:
+    answer = ask(api, method, path, body)
+
+    assert (answer.status_code, answer.json().get("field")) == (422, field)
+    assert "has a NUL character; re" in answer.json()["detail"]
+
+
+def test_the_secret_value_of_a_variable_is_not_shown(api: Api) -> None:
+    answer = ask(api, "POST", "/jobs", digits(name="two", environment={"KEY": "hidden\0"}))
+
+    assert (answer.status_code, answer.json()["field"]) == (422, "environment.KEY")
+    assert "hidden" not in answer.text
+
+
+@pytest.mark.parametrize("size", [2**63, 10**400])
+def test_a_count_beyond_64_bits_is_refused(api: Api, size: int) -> None:
+    document = digits(name="two")
+    asked = [
+        ("/jobs:estimate", {"document": document, "question": {"steps": size}}, "question.steps"),
+        *(("/jobs", document | {count: size}, count) for count in COUNTS),
+    ]
+    for path, body, field in asked:
+        answer = ask(api, "POST", path, body)
+        assert (answer.status_code, answer.json()["field"]) == (422, field)
+        assert "does not fit into 64 bits; give a smaller number" in answer.json()["detail"]
+
+
+def test_the_largest_count_can_be_estimated_and_stored(api: Api) -> None:
+    document = digits(name="two", steps=2**63 - 1)
+    question = {"document": digits(), "question": {"steps": 2**63 - 1}}
+
+    assert ask(api, "POST", "/jobs:estimate", question).status_code == 200
+    assert ask(api, "POST", "/jobs:estimate", {"document": document}).status_code == 200
+    assert ask(api, "POST", "/jobs", document).status_code == 201
+    assert ask(api, "GET", "/jobs/two", None).json()["document"]["steps"] == 2**63 - 1
+
+
+def test_openapi_tells_the_largest_count(api: Api) -> None:
+    schemas = openapi.document(api.app)["components"]["schemas"]
+    for kind, field in (("JobDocument", "steps"), ("EstimateQuestion", "steps")):
+        assert schemas[kind]["properties"][field]["anyOf"][0]["maximum"] == 2**63 - 1
