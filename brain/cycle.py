@@ -295,7 +295,7 @@ def follow(
     plan = tx.plans.active(job.id)
     if plan is not None and plan.state in (PlanState.PROPOSED, PlanState.APPROVED):
         gone = lifecycle.forsaken(tx, plan)
-        late = lifecycle.overtaken(tx, plan)
+        late = lifecycle.overtaken(tx, plan) or lifecycle.beyond_bounds(job, plan)
         if late:
             lifecycle.expire(tx, plan, now, why=late)
             return

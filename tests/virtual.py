@@ -95,6 +95,11 @@ class Laptop:
             )
         return job.id
 
+    def bound(self, replicas: Bounds) -> None:
+        """Let the owner change the bounds of the job."""
+        with self.transaction() as (tx, job):
+            tx.jobs.put(replace(job, document=replace(job.document, replicas=replicas)))
+
     def wait(self, seconds: float) -> "Laptop":
         """Let time pass without anything being measured."""
         self.now += timedelta(seconds=seconds)

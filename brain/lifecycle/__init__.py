@@ -14,6 +14,7 @@ from brain.lifecycle.applying import apply, lapse
 from brain.lifecycle.batches import rebatch, tune, worths
 from brain.lifecycle.choosing import choose
 from brain.lifecycle.desired import (
+    beyond_bounds,
     effective_mode,
     freeze_reason,
     frozen,
@@ -69,6 +70,7 @@ __all__ = [
     "apply",
     "approve",
     "begin",
+    "beyond_bounds",
     "cancel",
     "choose",
     "clamp",

@@ -17,6 +17,7 @@ from brain.types.pool import Freeze, FreezeScope
 from brain.types.resources import NodeName
 from brain.types.roles import alike, others, ranked, roles_in
 from brain.types.world import Cause, DesiredWorld, World
+from brain.typeset import count
 
 #: Kind of the stored batch that was chosen.
 BATCH = "batch/1"
@@ -76,6 +77,25 @@ def effective_mode(job: Job, settings: Settings) -> PolicyMode:
 def may_act(job: Job, settings: Settings) -> bool:
     """Return True if Brain may approve its own plans for this job."""
     return effective_mode(job, settings) is PolicyMode.AUTO and job.advise_only is None
+
+
+def beyond_bounds(job: Job, plan: ScalePlan) -> str:
+    """Return a clause about a plan that the job's bounds or limits do not allow; empty if they
+    allow it.
+
+    Owners may lower the bounds of a running job after a plan was made.
+    """
+    bounds, current, target = job.document.replicas, plan.current, plan.target
+    if target.replicas != current.replicas and not bounds.allow(target.replicas):
+        asked = count(target.replicas, "replica")
+        return f"the job's bounds are now {bounds.min}:{bounds.max} and do not allow {asked}"
+    changes = (target.replicas, target.resources, target.roles) != (
+        current.replicas,
+        current.resources,
+        current.roles,
+    )
+    found = job.document.resource_limits.excess(target) if changes else None
+    return found[1] if found else ""
 
 
 def frozen(tx: Transaction, job: Job) -> Freeze | None:

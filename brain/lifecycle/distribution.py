@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
+from brain.lifecycle.desired import beyond_bounds
 from brain.lifecycle.observed import WINDOWS_SECONDS, ThroughputObserved
 from brain.lifecycle.plans import ROLLBACK, instead, undoing
 from brain.lifecycle.records import happened, move_plan
@@ -107,17 +108,18 @@ def revert(
     """Undo Brain's own growth, because the replicas turned out to be copies; return the plan that
     is undone.
 
-    A size that a person requested is not undone, because no verdict undoes such a size.
+    A size that a person requested is not undone, because no verdict undoes such a size; nor is a
+    growth from a size that the job's bounds no longer allow.
     """
     why = _sentence(plan.target.replicas)
     outcome: Outcome = replace(
         plan.outcome, measured=sight.now, verdict=Verdict.FELL_SHORT, detail=why
     )
-    if plan.kind is not PlanKind.RESIZE:
-        return move_plan(tx, plan, PlanState.VERIFIED, why, now, outcome=outcome)
-    plan = move_plan(tx, plan, PlanState.ROLLED_BACK, why, now, outcome=outcome)
     reason = f"{plan_change(plan)} is undone: {why}"
     back = undoing(tx, job, plan, reason, settings=settings, now=now, code=NOT_DISTRIBUTED)
+    if plan.kind is not PlanKind.RESIZE or beyond_bounds(job, back):
+        return move_plan(tx, plan, PlanState.VERIFIED, why, now, outcome=outcome)
+    plan = move_plan(tx, plan, PlanState.ROLLED_BACK, why, now, outcome=outcome)
     happened(tx, "job.not-distributed", reason, job=job.id, now=now, subject=plan.generation)
     instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
     return plan

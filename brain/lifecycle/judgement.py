@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from brain.lifecycle.advising import count_rollbacks
-from brain.lifecycle.desired import may_act
+from brain.lifecycle.desired import beyond_bounds, may_act
 from brain.lifecycle.plans import ROLLBACK, instead, undoing, verified
 from brain.lifecycle.records import move_plan
 from brain.lifecycle.verdicts import SAME, Worths, compared, counted, kept, more
@@ -34,7 +34,8 @@ def judge(
 
     Brain rolls back a size only if Brain proposed the size: a size that a person requested stays,
     and only the verdict is stored. Brain rolls back amounts, a person's too, if it may act on the
-    job and the plan does not only raise amounts. A rollback promised nothing, so only the
+    job and the plan does not only raise amounts. Brain keeps a plan if the job's bounds or limits
+    no longer allow the size and amounts before it. A rollback promised nothing, so only the
     throughput is stored for it.
 
     Args:
@@ -60,11 +61,14 @@ def judge(
     job = tx.jobs.get(plan.job)
     if not _undone_by_brain(job, plan, measured, worths, settings):
         return verified(tx, plan, Verdict.FELL_SHORT, both, now, comparable)
-    outcome = replace(plan.outcome, measured=comparable, verdict=Verdict.FELL_SHORT, detail=both)
-    plan = move_plan(tx, plan, PlanState.ROLLED_BACK, f"fell short: {both}", now, outcome=outcome)
     reason = f"{plan_change(plan)} fell short: {both}"
     back = undoing(tx, job, plan, reason, settings=settings, now=now)
     back = replace(back, measured=measured, target=back.target.loosest(back.current))
+    if beyond := beyond_bounds(job, back):
+        both = f"{both}; Brain does not roll it back, because {beyond}"
+        return verified(tx, plan, Verdict.FELL_SHORT, both, now, comparable)
+    outcome = replace(plan.outcome, measured=comparable, verdict=Verdict.FELL_SHORT, detail=both)
+    plan = move_plan(tx, plan, PlanState.ROLLED_BACK, f"fell short: {both}", now, outcome=outcome)
     instead(tx, job, None, back, by=ROLLBACK, settings=settings, now=now)
     # A proposal would keep resources from other jobs of the pool while it waits for a person.
     if plan.kind is PlanKind.RESIZE and job.document.optimize_mode is not OptimizeMode.CLUSTER:

@@ -4,12 +4,13 @@ import pytest
 
 from brain import lifecycle
 from brain.lifecycle.verdicts import Worths, compared, kept
-from brain.types.allocation import Allocation
+from brain.types.allocation import Allocation, Bounds
+from brain.types.job import ApprovalPolicy, PolicyMode
 from brain.types.plan import Outcome, PlanKind, PlanState, PlanVerdict, ScalePlan, Verdict
 from brain.types.pool import Freeze, FreezeScope
 from brain.types.recommendation import Prediction
 from tests.builders import plan
-from tests.virtual import QUICK, Laptop
+from tests.virtual import QUICK, Laptop, scaling_by
 
 SHORT = Outcome(epoch=2, verdict=Verdict.FELL_SHORT)
 
@@ -68,6 +69,39 @@ def test_a_frozen_way_back_leaves_a_missed_promise_standing():
 
     assert here.plans[1].state is PlanState.ROLLED_BACK
     assert lifecycle.verdicts(here.plans)[1] is PlanVerdict.FELL_SHORT
+
+
+def test_a_missed_promise_stands_if_the_size_before_it_is_no_longer_allowed():
+    here = failing(PlanState.APPLIED)
+    here.bound(Bounds(min=2, max=4))
+    here.live(100)
+
+    (plan,) = here.plans
+    assert (plan.state, plan.target.replicas) == (PlanState.VERIFIED, 2)
+    assert plan.outcome.detail.endswith(
+        "Brain does not roll it back, because the job's bounds are now 2:4 and do not allow "
+        "1 replica"
+    )
+
+
+@pytest.mark.parametrize("approved", [False, True])
+def test_a_plan_that_waits_ends_if_the_bounds_are_lowered_below_it(approved: bool):
+    here = Laptop(scaling_by(0.9), policy=ApprovalPolicy(mode=PolicyMode.APPROVE)).start()
+    here.live(40)
+    waiting = here.plans[0]
+    with here.transaction() as (tx, _):
+        freeze = Freeze(scope=FreezeScope.ALL, by="bob", why="audit", at=here.now)
+        lifecycle.freeze(tx, freeze)
+        if approved:
+            lifecycle.approve(
+                tx, waiting, by="ada", version=None, settings=here.settings, now=here.now
+            )
+    here.bound(Bounds(min=1, max=1))
+    here.live(4)
+
+    ended = here.plans[-1]
+    assert (ended.generation, ended.state) == (waiting.generation, PlanState.EXPIRED)
+    assert ended.outcome.detail.startswith("the job's bounds are now 1:1 and do not allow")
 
 
 def test_the_event_of_the_way_back_says_what_is_rolled_back():
