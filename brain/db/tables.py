@@ -38,6 +38,8 @@ def _states(states: frozenset[JobState] | frozenset[PlanState]) -> str:
 UNFINISHED = sa.text(f"state NOT IN ({_states(FINISHED)})")
 ACTIVE_PLAN = sa.text(f"state IN ({_states(ACTIVE)})")
 REACHED_PLAN = sa.text(f"state IN ({_states(REACHED)})")
+#: Replicas that exist, or that left a sick or slow node.
+PRESENT = sa.text(f"(state <> '{ReplicaState.EXITED}' OR unfit <> '')")
 
 _SAID = Value[object](tuple[ObjectCondition, ...])
 
@@ -231,6 +233,8 @@ replicas = sa.Table(
     sa.Column("unfit", sa.String, nullable=False, server_default=""),
     sa.Column("resources", Value[Resources](Resources)),
     sa.Column("unenforced", sa.String, nullable=False, server_default=""),
+    # The present replicas of a page of nodes.
+    sa.Index("ix_replicas_present", "node", sqlite_where=PRESENT, postgresql_where=PRESENT),
 )
 
 nodes = sa.Table(

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from brain.db.columns import insert, page, reader, row, upsert, value, values
 from brain.db.jobs import OF_POOL
-from brain.db.tables import UNFINISHED, fits, jobs, leases, nodes, replicas, worlds
+from brain.db.tables import PRESENT, UNFINISHED, fits, jobs, leases, nodes, replicas, worlds
 from brain.errors import UnknownNode
 from brain.ports import StoredFit
 from brain.types.job import JobId
@@ -149,7 +149,9 @@ _LIVE = (
 _NAMES = 10_000
 _REPLICAS_ON = sa.select(replicas).where(
     replicas.c.node.in_(sa.bindparam("nodes", expanding=True)),
-    replicas.c.job.in_(sa.select(jobs.c.id).where(UNFINISHED)),
+    PRESENT,
+    # SQLite would read all unfinished jobs for an IN.
+    sa.exists().where(jobs.c.id == replicas.c.job, UNFINISHED),
 )
 
 

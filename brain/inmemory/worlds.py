@@ -71,7 +71,7 @@ class MemoryWorlds:
     def on(self, nodes: Collection[NodeName]) -> Mapping[JobId, Sequence[Replica]]:
         wanted = set(nodes)
         found = {
-            job: [each for each in self.replicas(job) if each.node in wanted]
+            job: [each for each in self.present(job) if each.node in wanted]
             for job, it in self._jobs.items()
             if not it.finished
         }

@@ -80,8 +80,9 @@ class WorldStore(Protocol):
         ...
 
     def on(self, nodes: Collection[NodeName]) -> Mapping[JobId, Sequence[Replica]]:
-        """Return, by job, the replicas that unfinished jobs have or had on these nodes, lowest id
-        first. Jobs without such replicas are left out.
+        """Return, by job, the replicas of unfinished jobs on these nodes, lowest id first: those
+        that have not exited, and those that left a sick or slow node. Jobs without such replicas
+        are left out.
         """
         ...
 

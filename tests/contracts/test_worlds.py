@@ -84,11 +84,20 @@ class TestWorldStore:
             t.jobs.add(job("j1", name="runs"))
             t.jobs.add(job("j2", name="ended", state=JobState.SUCCEEDED))
             t.jobs.add(job("j3", name="elsewhere"))
-            mine = [replica(0, node=there), replica(2, node=here), replica(1, node=here)]
+            left = replica(3, node=here, state=ReplicaState.EXITED)
+            sick = replace(left, id=4, unfit="its GPU fell off the bus")
+            mine = [
+                replica(0, node=there),
+                sick,
+                left,
+                replica(2, node=here),
+                replica(1, node=here),
+            ]
             t.worlds.put_replicas(JobId("j1"), mine)
             t.worlds.put_replicas(JobId("j2"), [replica(0, node=here)])
             t.worlds.put_replicas(JobId("j3"), [replica(0, node=there)])
-            assert t.worlds.on([here]) == {"j1": [replica(1, node=here), replica(2, node=here)]}
+            found = [replica(1, node=here), replica(2, node=here), sick]
+            assert t.worlds.on([here]) == {"j1": found}
             assert t.worlds.on([]) == {}
 
     def test_takes_a_report_of_no_replicas(self, stores: Stores) -> None:

@@ -13,7 +13,7 @@ from brain.db import SqlStores
 from brain.errors import UnknownJob
 from brain.ports import Transaction
 from brain.series import METRICS
-from brain.types.resources import PoolName
+from brain.types.resources import NodeName, PoolName
 from tests.builders import JOB, NOW, at
 
 Asked = list[tuple[str, tuple[object, ...]]]
@@ -44,6 +44,7 @@ QUESTIONS: dict[str, Callable[[Transaction], object]] = {
     "retirement": lambda t: t.telemetry.retire(raw_before=NOW, means_before=NOW, hours_before=NOW),
     "latest world": lambda t: t.worlds.latest(JOB),
     "replicas of a job": lambda t: t.worlds.replicas(JOB),
+    "replicas on nodes": lambda t: t.worlds.on([NodeName("a"), NodeName("b")]),
     "live replicas of a pool": lambda t: t.worlds.live(PoolName("local")),
     "events": lambda t: t.events.after(7),
     "events of a job": lambda t: t.events.after(7, job=JOB),
