@@ -1,7 +1,7 @@
 """The agent's side of RAM checkpoints: shared memory that outlives workers, and its copy to
 storage.
 
-Workers write into the shared memory (``launcher/inject/shim.py``, ``launcher/checkpoint.py``).
+Workers write into the shared memory (``launcher/inject/shim.py``, ``launcher/checkpoint/``).
 
 agent           starts RAM checkpoints, tracks saves that are not on storage yet, shares parts
 shared_memory   the agent's directory of shared memory, and its flusher

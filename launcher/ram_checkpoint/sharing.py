@@ -117,7 +117,7 @@ class PartSharing:
             writing.mkdir()
             if not await self._receive_all(connection, [writing / name for name in part.files]):
                 return False
-            parts.publish(self._steps, part.key, writing, part)
+            parts.publish(self._steps, writing, part)
             parts.prune(self._steps, rank=part.rank)
         except OSError:  # no room after all, or given back at this moment
             return False

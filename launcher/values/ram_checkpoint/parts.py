@@ -59,16 +59,15 @@ class StepPart:
         return "state.pt" in self.files
 
 
-def publish(steps: Path, key: PartKey, writing: Path, part: StepPart) -> None:
-    directory = steps / str(key)
+def publish(steps: Path, writing: Path, part: StepPart) -> None:
+    """Make a part visible whose files are complete in the directory ``writing``."""
+    directory = steps / str(part.key)
     directory.mkdir(exist_ok=True)
-    names = sorted(os.listdir(writing))
-    size = sum(os.path.getsize(writing / name) for name in names)
-    for name in names:
+    size = sum(os.path.getsize(writing / name) for name in part.files)
+    for name in part.files:
         os.replace(writing / name, directory / name)
-    told = asdict(part) | {"files": names, "bytes": size}
-    half = directory / f".part-{part.rank}"
-    half.write_text(json.dumps(told))
+    half = writing / "part"
+    half.write_text(json.dumps(asdict(part) | {"bytes": size}))
     os.replace(half, directory / f"part-{part.rank}")
 
 
@@ -141,7 +140,7 @@ def prune(steps: Path, *, rank: int) -> None:
 def drop(steps: Path, part: StepPart) -> None:
     directory = steps / str(part.key)
     for name in (f"part-{part.rank}", *part.files, f"safe-{part.rank}", f"stored-{part.rank}"):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(directory / name)
     with contextlib.suppress(OSError):  # others have parts in it
         os.rmdir(directory)
