@@ -54,8 +54,11 @@ class WorkerMemory:
 
     @property
     def local_rank(self) -> int:
-        """Return the number of this worker on its machine."""
-        return int(os.environ.get("LOCAL_RANK", "0"))
+        """Return the number of this worker on its machine. With ``--virtual-local-rank`` the
+        variable LOCAL_RANK is 0 in all workers.
+        """
+        told = self.config.get("local_rank")
+        return int(os.environ.get("LOCAL_RANK", "0") if told is None else told)
 
     def take_error(self) -> OSError | None:
         """Return the error with which storage refused an earlier state, once; None if there is

@@ -65,7 +65,7 @@ def worker_environment(
     ours |= batch_environment(config.batch_file, dlrover=config.tunes_like_dlrover)
     if config.virtual_local_rank:
         ours |= _only_device(base, local_rank)
-    return base | ours | _injected(config, world, base, injection)
+    return base | ours | _injected(config, world, base, local_rank, injection)
 
 
 def role_name(config: LaunchConfig, world: WorldDocument, group_rank: int) -> str:
@@ -132,7 +132,11 @@ def _only_device(base: Mapping[str, str], local_rank: int) -> dict[str, str]:
 
 
 def _injected(
-    config: LaunchConfig, world: WorldDocument, base: Mapping[str, str], injection: WorkerInjection
+    config: LaunchConfig,
+    world: WorldDocument,
+    base: Mapping[str, str],
+    local_rank: int,
+    injection: WorkerInjection,
 ) -> dict[str, str]:
     before = base.get("PYTHONPATH")
     message = {
@@ -140,6 +144,8 @@ def _injected(
         "job": world.job,
         "replica": config.replica,
         **world_place(world),
+        # LOCAL_RANK is 0 in all workers with --virtual-local-rank.
+        "local_rank": local_rank,
         "accelerator": config.accelerator,
         "collector": config.collector_socket,
         "agent": injection.agent,

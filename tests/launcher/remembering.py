@@ -148,6 +148,7 @@ class Agent:
 
     def __init__(self, directory: Path, replica: int) -> None:
         self.replica, self.place = replica, directory / "checkpoint"
+        self.virtual_local_rank = False
         self.part = RamCheckpoint(TOKEN)
         name = f"api{os.getpid()}"
         self.config = self.part.configured(
@@ -182,6 +183,7 @@ class Agent:
         """What a worker of ours finds in a world."""
         config = {
             "epoch": world.epoch,
+            "local_rank": local_rank,
             "agent": str(self.told),
             "memory": dict(self.config.memory or {}),
             "checkpoint": str(self.place),
@@ -189,7 +191,7 @@ class Agent:
         group_rank = next(m.group_rank for m in world.members if m.replica == self.replica)
         ranks = {
             "RANK": world.first_rank(group_rank) + local_rank,
-            "LOCAL_RANK": local_rank,
+            "LOCAL_RANK": 0 if self.virtual_local_rank else local_rank,
             "WORLD_SIZE": world.processes,
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": world.master_port,

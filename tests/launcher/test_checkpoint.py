@@ -233,6 +233,16 @@ def test_a_step_is_whole_on_storage_if_one_rank_cannot_publish_its_part(tmp_path
     asyncio.run(story())
 
 
+def test_one_worker_keeps_a_state_even_if_all_have_local_rank_0(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with company(tmp_path, 1) as agents:
+            agents.here[0].virtual_local_rank = True
+            await agents.run(agents.world(2), "checkpoint.save(dict(step=7), 7, storage=False)")
+            assert [part.rank for part in agents.here[0].part.held] == [0]
+
+    asyncio.run(story())
+
+
 #: Prints how many more syncs than files came before the last rename, and what follows.
 OBSERVED = """
 calls = []

@@ -58,6 +58,18 @@ def test_ranks_count_the_processes_of_members_before(
     assert (seen["WORLD_SIZE"], seen["GROUP_WORLD_SIZE"]) == ("6", "3")
 
 
+def test_a_worker_learns_its_local_rank_if_the_variable_is_0_everywhere(tmp_path: Path) -> None:
+    seen = worker_environment(
+        a_config(tmp_path, ["true"], environment={}, virtual_local_rank=True),
+        a_world(2),
+        0,
+        1,
+        injection=WorkerInjection(inject="/inject", probe=None, control="/c", agent="/a"),
+        error_file="/e",
+    )
+    assert (seen["LOCAL_RANK"], json.loads(seen["BRAIN_WORKER"])["local_rank"]) == ("0", 1)
+
+
 def test_threads_are_limited_only_where_several_workers_share_a_machine(tmp_path: Path) -> None:
     assert "OMP_NUM_THREADS" not in environment_of(0, 0, tmp_path)
     assert environment_of(1, 0, tmp_path)["OMP_NUM_THREADS"] == "1"
