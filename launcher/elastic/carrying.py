@@ -67,6 +67,13 @@ class CarriedState:
     #: Name -> object with ``state_dict`` and ``load_state_dict``.
     others: Mapping[str, Any]
 
+    def restart_scalers(self) -> None:
+        """Let gradient scalers unscale the gradients of a repeated step again."""
+        for each in self.others.values():
+            # A scaler that has scaled no loss yet has no scale to set.
+            if isinstance(each, torch.amp.GradScaler) and each._scale is not None:
+                each.update(each.get_scale())
+
 
 def give(group: SessionGroup, rank: int, held: CarriedState, loop: Mapping[str, Any]) -> None:
     """Send this process's state to one member of the new world, together with ``loop``."""

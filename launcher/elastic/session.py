@@ -274,6 +274,7 @@ class Session:
         self._failures += 1
         for optimizer in self.optimizers:
             optimizer.zero_grad()
+        self._held.restart_scalers()
         member.broken(str(error))
         try:
             due = member.relieved()

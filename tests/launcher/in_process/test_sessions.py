@@ -77,6 +77,36 @@ def test_a_script_that_swallows_the_loss_of_a_peer_has_made_no_step() -> None:
     assert (session.steps, agent.told) == (2, 1)
 
 
+def test_a_repeated_step_unscales_its_gradients_again() -> None:
+    weight = torch.nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(weight.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    session = elastic.join(weight, optimizer, state={"scaler": scaler})
+    session._member = agent = cast(Any, Mourner())
+    gradients = []
+    for _ in range(2):
+        with session.step():
+            scaler.scale(session.model(torch.ones(1, 1)).sum()).backward()
+            scaler.unscale_(optimizer)
+            gradients += [weight.weight.grad.item()]
+            if agent.bereft:
+                raise RuntimeError("Connection closed by peer")
+            scaler.step(optimizer)
+            scaler.update()
+    assert (gradients, scaler.get_scale()) == ([1.0, 1.0], 1024.0)
+
+
+def test_a_scaler_that_scaled_no_loss_yet_survives_the_loss_of_a_peer() -> None:
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    session = elastic.join(model, optimizer, state={"scaler": scaler})
+    session._member = agent = cast(Any, Mourner())
+    with session.step():
+        raise RuntimeError("Connection closed by peer")
+    assert (agent.told, scaler.get_scale()) == (1, 1024.0)
+
+
 def test_a_step_that_was_made_before_a_peer_was_lost_counts() -> None:
     session, agent, optimizer = mourning()
     with session.step():
