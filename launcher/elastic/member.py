@@ -52,6 +52,7 @@ class SessionMember:
         #: Epoch of the present world, and its group; 0 before the first.
         self.world = 0
         self.group: SessionGroup | None = None
+        self._plan: Plan | None = None
         self._coming = Coming()
         self._next: SessionGroup | None = None
         self._stores: dict[int, RendezvousStore] = {}
@@ -82,7 +83,7 @@ class SessionMember:
 
     def due(self) -> Due:
         """Return what the worker does after a step; if needed, wait until a change is decided or
-        the next world's process group is built.
+        the next world's process group is built. ``Due.MOVE`` makes the next world the present one.
 
         Raises:
             TimeoutError: the agent does not answer.
@@ -99,20 +100,12 @@ class SessionMember:
         """
         return self._wait(lambda: self._coming.relief())
 
-    def take(self) -> tuple[Plan, SessionGroup]:
-        """Move to the next world, which becomes the present one; return its plan and its process
-        group.
-        """
-        with self._changed:
-            plan, group = self._coming.plan, self._next
-            assert plan is not None
-            assert group is not None
-            if self.group is not None:
-                self._keeping.keep(self.group)
-            self._stores = {e: store for e, store in self._stores.items() if e > plan.epoch}
-            self.world, self.group, self._next = plan.epoch, group, None
-            self._come(Coming())
-            return plan, group
+    @property
+    def present(self) -> tuple[Plan, SessionGroup]:
+        """The plan and the process group of the present world, which ``Due.MOVE`` has begun."""
+        assert self._plan is not None
+        assert self.group is not None
+        return self._plan, self.group
 
     def moved(self, steps: int) -> None:
         """Report that this process is in the present world, with its state."""
@@ -137,7 +130,20 @@ class SessionMember:
             while (due := look()) is Due.WAIT:
                 if not self._changed.wait(until - time.monotonic()):
                     raise TimeoutError(f"no next world formed within {seconds:.0f} s")
+            if due is Due.MOVE:
+                self._move()
             return due
+
+    def _move(self) -> None:
+        """Make the next world the present one, before a newer plan can replace it."""
+        plan, group = self._coming.plan, self._next
+        assert plan is not None
+        assert group is not None
+        if self.group is not None:
+            self._keeping.keep(self.group)
+        self._stores = {e: store for e, store in self._stores.items() if e > plan.epoch}
+        self.world, self._plan, self.group, self._next = plan.epoch, plan, group, None
+        self._come(Coming())
 
     # --- for the thread that hears ----------------------------------------------------------
 

@@ -285,8 +285,8 @@ class Session:
         return True
 
     def _move(self, member: SessionMember) -> None:
-        """Enter the next world, or a later one if members of the next cannot be reached."""
-        plan, group = member.take()
+        """Enter the present world, or a later one if its members cannot be reached."""
+        plan, group = member.present
         try:
             self._enter(plan, group)
         except RuntimeError as error:

@@ -1,5 +1,6 @@
 """As a process joins: where it listens, what it is told the second time; and its forks are mute."""
 
+import json
 import os
 import socket
 import sys
@@ -13,6 +14,7 @@ from brain.errors import BadInput
 from launcher import elastic
 from launcher.elastic.groups import devices
 from launcher.elastic.line import MESSAGE_BYTES, Line
+from launcher.elastic.member import SessionMember
 from launcher.elastic.sockets import listening
 
 #: No machine has this address (RFC 5737).
@@ -67,3 +69,30 @@ def test_what_a_fork_of_a_worker_says_is_not_said_for_the_worker(tmp_path: Path)
     assert b"ready" in heard.recv(MESSAGE_BYTES)
     heard.close()
     line._socket.close()
+
+
+def test_a_world_that_a_worker_moves_to_is_not_replaced_by_a_newer_plan(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
+        agent.bind(str(tmp_path / "sessions"))
+        agent.listen()
+        member = SessionMember(
+            str(tmp_path / "sessions"), 0, device=torch.device("cpu"), steps=lambda: 0
+        )
+        member.open()
+        line, _ = agent.accept()
+    with line:
+        line.settimeout(60)
+        line.send(build_order(epoch=1, size=1))
+        member.begun()
+        line.send(build_order(epoch=2, size=2))
+        while json.loads(line.recv(MESSAGE_BYTES)).get("epoch") != 2:
+            continue  # until it builds the world whose other member never comes
+        plan, _ = member.present
+        assert (plan.epoch, member.world) == (1, 1)
+    member._line._socket.close()
+
+
+def build_order(*, epoch: int, size: int) -> bytes:
+    """The agent's order to build a world that comes immediately."""
+    plan = {"epoch": epoch, "rank": 0, "size": size, "now": True}
+    return json.dumps({"do": "build", "plan": plan}).encode()
