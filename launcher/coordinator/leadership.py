@@ -11,7 +11,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +27,8 @@ _ASKED = 8
 _TOLD_SECONDS = 3.0
 #: Seconds that an agent's machine may take to answer.
 _ANSWER_SECONDS = 0.5
+#: Seconds after which a refusal proves nothing any more: an agent may have returned to the address.
+_STALE_SECONDS = 3.0
 
 
 class Leadership(Protocol):
@@ -237,10 +239,19 @@ class EndpointLeadership:
     ``mine`` is this agent's own address; ``bound`` is True if that address is the endpoint.
     """
 
-    def __init__(self, endpoint: str, mine: str, *, bound: bool) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        mine: str,
+        *,
+        bound: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._endpoint, self._mine, self._bound = endpoint, mine, bound
-        #: Address of a member on another machine -> the latest attempt to connect to it.
-        self._asked: dict[str, asyncio.Task[bool]] = {}
+        self._clock = clock
+        #: Address of a member on another machine -> the latest attempt to connect to it, and when
+        #: it began.
+        self._asked: dict[str, tuple[asyncio.Task[bool], float]] = {}
         self._refused_since: dict[str, float] = {}
 
     def candidates(self, last: WorldDocument | None) -> Sequence[str]:
@@ -298,17 +309,16 @@ class EndpointLeadership:
         """True if ``address`` has refused connections for ``seconds``, as far as known; ask again
         in the background, so that no silence delays a decision.
         """
-        asked = self._asked.get(address)
+        asked, began = self._asked.get(address, (None, 0.0))
         if asked is not None and not asked.done():
             return False
-        now = time.monotonic()
-        if asked is not None:
-            since = self._refused_since.setdefault(address, now)
-            if not asked.result():
-                del self._refused_since[address]
-            elif now - since >= seconds:
+        now = self._clock()
+        since = self._refused_since.pop(address, now)
+        if asked is not None and asked.result() and now - began < _STALE_SECONDS:
+            if now - since >= seconds:
                 return True
-        self._asked[address] = asyncio.ensure_future(_refuses(address))
+            self._refused_since[address] = since
+        self._asked[address] = asyncio.ensure_future(_refuses(address)), now
         return False
 
     def near(self, address: str) -> bool:

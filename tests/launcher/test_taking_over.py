@@ -31,6 +31,7 @@ from launcher.values.action import (
 )
 from launcher.values.replica import Coordinating, JobPlace, read, started_ticks
 from launcher.values.witness import WitnessObserved
+from launcher.workers.processes.process import free_port
 from tests.disks import full_disk
 from tests.launcher.building import a_world
 from tests.launcher.observations import ended, members, observation, world
@@ -364,6 +365,30 @@ def test_an_agent_on_another_machine_is_gone_when_that_refuses_its_address() -> 
         return gone
 
     assert asyncio.run(asyncio.wait_for(ask(), 60)) == {2}
+
+
+def test_an_old_refusal_does_not_count_against_an_agent_that_returned_to_the_address() -> None:
+    host, port = "127.0.0.1", free_port("127.0.0.1")
+    silent = [replace(members([2], node="far")[0], address=f"{host}:{port}")]
+    now = 0.0
+    leadership = EndpointLeadership("127.0.0.1:1", "127.0.0.1:2", bound=False, clock=lambda: now)
+
+    async def attempts() -> None:
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+
+    async def gone(*, in_touch: bool) -> frozenset[int]:
+        found = await leadership.gone(silent, lease_expired=False, in_touch=in_touch)
+        await attempts()
+        return found
+
+    async def story() -> None:
+        nonlocal now
+        assert {await gone(in_touch=False) for _ in range(3)} == {frozenset()}
+        now = 100.0
+        async with await asyncio.start_server(lambda _, writer: writer.close(), host, port):
+            assert {await gone(in_touch=True) for _ in range(3)} == {frozenset()}
+
+    asyncio.run(story())
 
 
 def test_on_loopback_nothing_comes_between_but_a_network_may(tmp_path: Path) -> None:
