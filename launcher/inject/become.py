@@ -17,11 +17,9 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Any, Callable, NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 #: What tools read of a worker in /proc/<pid>/environ.
 _SHOWN = (_ERROR_FILE, "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -99,62 +97,8 @@ class ScriptModule:
         self.renew: "Callable[[], None]" = lambda: None
         #: Print what imports printed before the fork.
         self.print: "Callable[[], None]" = lambda: None
-        self.ending = Ending()
+        self.ending: "Any" = sys.modules["_brain_ending"].Ending()
         atexit.register(self.ending.last)  # before all others, so that it is called after them
-
-
-class Ending:
-    """The end of a failed worker: it frees the script's objects, but not the imported libraries.
-
-    An interpreter needs half a second or more to shut torch down before other processes see its
-    exit, and the whole world waits for this exit. A worker that succeeds ends as usual.
-    """
-
-    def __init__(self) -> None:
-        self.code: "int | None" = None
-        self.libraries: "frozenset[str]" = frozenset()
-
-    def begin(self) -> None:
-        """Store that the script starts. Modules that the script imports from now on are freed
-        together with the script's objects.
-        """
-        self.libraries = frozenset(sys.modules)
-
-    def failed(self, code: object) -> None:
-        """Store the script's exit status from ``SystemExit``."""
-        self.code = code & 0xFF if isinstance(code, int) else 1
-
-    def last(self) -> None:
-        """End the process if the script failed; called after all exit handlers and threads have
-        ended.
-        """
-        if not self.code:
-            return
-        try:
-            self._end_what_is_the_scripts()
-        finally:
-            os._exit(self.code)
-
-    def _end_what_is_the_scripts(self) -> None:
-        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
-            if hasattr(sys, name):
-                setattr(sys, name, None)
-        bootstrap = sys.modules.get("_brain_bootstrap")
-        installed = () if bootstrap is None else bootstrap.libraries()
-        stays = self.libraries.union(installed)
-        own = [name for name in sys.modules if name not in stays]
-        # A thread that runs on would stumble over what is gone.
-        for name in [] if _threads_run_on() else ["__main__", *reversed(own)]:
-            held = getattr(sys.modules[name], "__dict__", None)
-            if isinstance(held, dict):  # ``typing.re`` is a class, and None says: never import it
-                _clear(held)
-        gc.collect()  # what was there before the fork is frozen, and not looked at
-        objects = gc.get_objects()
-        # By type: objects may answer for their class themselves, and take their time.
-        kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, io.IOBase)}
-        for each in objects:
-            if type(each) in kinds and not each.closed:
-                _flush(each)
 
 
 class Worker:
@@ -206,7 +150,7 @@ class Worker:
             getattr(self, "_" + self.spec["kind"])(names)
             end()
         except SystemExit as left:
-            if left.code in (None, 0):
+            if sys.modules["_brain_ending"].exit_status(left.code) == 0:
                 end()
             else:
                 failing()
@@ -217,7 +161,7 @@ class Worker:
                 failing()
                 ending.failed(1)
                 raised(error)
-            _report_without_us(ending)
+            sys.modules["_brain_ending"].report_without_us(ending)
             raise
         finally:
             comparison.end()
@@ -342,28 +286,6 @@ def _stream(fd: int, name: str, like: "Any") -> "Any":
     return made
 
 
-def _threads_run_on() -> bool:
-    """True if daemon threads of the script are left; all others have ended by now."""
-    threading = sys.modules.get("threading")
-    if threading is None:
-        return False
-    return bool(threading.enumerate() != [threading.main_thread()])
-
-
-def _clear(names: "dict[str, Any]") -> None:
-    """Release a module's objects, as the interpreter does when it ends."""
-    for name in list(names):
-        if name != "__builtins__":
-            names[name] = None
-
-
-def _flush(stream: "Any") -> None:
-    try:
-        stream.flush()
-    except Exception:  # noqa: BLE001 - a full disk, a reader that is gone: nobody is left to tell
-        return
-
-
 def _safe_path() -> bool:
     """True if the script's directory is not on the module search path (-I, -P)."""
     return bool(sys.flags.isolated or getattr(sys.flags, "safe_path", False))
@@ -396,23 +318,3 @@ def _compiled(script: str, file: str) -> "Any":
 
         return marshal.loads(source[16:])
     return compile(source, file, "exec", dont_inherit=True)
-
-
-def _report_without_us(ending: Ending) -> None:
-    """Pass the exception to the present ``excepthook``, with the traceback from the script's first
-    frame on. A hook may leave by ``sys.exit``, with another exit status.
-    """
-    hook = sys.excepthook
-
-    def excepthook(kind: "Any", error: BaseException, trace: "TracebackType | None") -> None:
-        sys.excepthook = hook
-        while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
-            trace = trace.tb_next
-        sys.last_traceback = trace
-        try:
-            hook(kind, error.with_traceback(trace), trace)
-        except SystemExit as left:
-            ending.failed(0 if left.code is None else left.code)
-            raise
-
-    sys.excepthook = excepthook

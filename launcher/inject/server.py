@@ -37,6 +37,7 @@ SWEEP_SECONDS = 10.0
 def main(names: "dict[str, Any]") -> "Any":
     """Serve the agent; ``names`` is the namespace of ``__main__``. This returns only in workers."""
     _, fd, agent, _ = sys.argv
+    load("ending")
     become = load("become")
     become.bind(int(agent))
     become.adopt()

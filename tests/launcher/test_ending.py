@@ -67,3 +67,18 @@ def test_a_failed_worker_ends_with_its_code_and_loses_nothing(
 
     assert exit.code == code
     assert log == "written registered deleted "
+
+
+#: Ends as a script with a session that reports its failure to the other workers.
+EXITS = """sys.modules["_brain_elastic"] = type("session", (), dict(
+    failing=lambda log=helper.log: log.write("failing ")
+))
+sys.exit({status})"""
+
+
+@pytest.mark.parametrize(("status", "code", "told"), [(256, 0, False), (257, 1, True)])
+def test_a_worker_reports_a_failure_only_if_its_exit_status_is_one(
+    status: int, code: int, told: bool, tmp_path: Path
+) -> None:
+    exit, log = ended(tmp_path, EXITS.format(status=status))
+    assert (exit.code, "failing" in log) == (code, told)

@@ -148,6 +148,7 @@ def test_a_lease_that_is_past_ends_the_process(tmp_path: Path) -> None:
         "inject/fork_server.py",
         "inject/server.py",
         "inject/become.py",
+        "inject/ending.py",
         "inject/gate.py",
         "command/torchrun/ask_torch.py",
     ],
