@@ -10,6 +10,7 @@ runs a module of ours as ``python -m MODULE`` would.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
@@ -39,6 +40,9 @@ def prefer_ours() -> None:
 
 def brain_run() -> int:
     """``brain-run`` and ``dlrover-run``."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until the agent handles it: an interrupted import prints a traceback, or fails otherwise.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     prefer_ours()
     from launcher.cli import main
 

@@ -55,6 +55,8 @@ def run(config: LaunchConfig) -> int:
     """
     if config.events:
         events.hostname()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL and "SIGINT" not in config.signals:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it ends the workers, too
     unignore(config.signals)  # workers of torchrun, which handles them, ignore none of them either
     guard = Guard()  # an agent that is killed leaves its directory to it
     scratch = Path(tempfile.mkdtemp(prefix="brain-run-"))

@@ -315,6 +315,29 @@ def test_a_signal_after_the_end_of_the_job_changes_nothing(tmp_path: Path) -> No
         agent.wait()
 
 
+@pytest.mark.parametrize("module", ["launcher.command.flags", "launcher.agent.by_hand"])
+def test_an_interrupt_while_brain_run_imports_its_modules_prints_nothing(
+    module: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "def hook(event, said):\n"
+        f"    if event == 'import' and said[0] == {module!r}:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.addaudithook(hook)\n"
+    )
+    ran = subprocess.run(
+        [str(Path(sys.executable).parent / "brain-run"), a_script(tmp_path, "")],
+        cwd=tmp_path,
+        env=dict(os.environ) | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (-signal.SIGINT, "")
+
+
 def test_nor_does_a_signal_while_the_interpreter_ends(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\n"
