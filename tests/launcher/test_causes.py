@@ -168,6 +168,13 @@ def test_a_limit_on_processor_time_is_named_if_it_may_have_ended_the_worker(tmp_
     assert "its own limit on processor time (RLIMIT_CPU is 8 s), or a person or program" in said
 
 
+def test_a_signal_to_the_parent_process_is_named_with_the_remedy(tmp_path: Path) -> None:
+    script = "import os, signal, time\nos.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)"
+    said = last_line(tmp_path, script, code=128 + signal.SIGKILL)
+    assert "SIGTERM ended the fork server" in said
+    assert "BRAIN_OFF=1" in said
+
+
 def test_an_output_that_nobody_reads_is_no_broken_connection(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)

@@ -197,7 +197,7 @@ def cause(code: int, message: str, signs: Signs) -> FailureCause:
     kind = FailureKind.CODE if words and signs.traceback else _by_code(code, words)
     own = signal_name(code if code < 0 else 128 - code)
     killed = kind is FailureKind.KILLED
-    meaning = (_OWN.get(own) or _limited(kind, signs)) if killed else ""
+    meaning = (_OWN.get(own) or _orphaned(signs) or _limited(kind, signs)) if killed else ""
     return FailureCause(
         kind=kind, words=words, place=place, meaning=meaning, evidence=tuple(evidence)
     )
@@ -289,6 +289,16 @@ def _by_hardware(code: int, signs: Signs) -> tuple[FailureKind, Evidence] | None
 def _too_little(free_bytes: int, words: str) -> bool:
     """True if a save failed because the disk was full."""
     return free_bytes < FULL_BYTES or bool(_FULL.search(words))
+
+
+def _orphaned(signs: Signs) -> str:
+    """Return the meaning if a signal to the fork server ended its workers, and the remedy."""
+    if not signs.parent_signal:
+        return ""
+    return (
+        f"{signs.parent_signal} ended the fork server, which is the parent process of the workers, "
+        "and so ended the workers; if the script signals its parent (os.getppid()), set BRAIN_OFF=1"
+    )
 
 
 def _limited(kind: FailureKind, signs: Signs) -> str:

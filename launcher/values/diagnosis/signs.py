@@ -25,6 +25,8 @@ class Signs:
     #: The standard stream that had no reader any more when a pipe broke, ``standard output``; empty
     #: if another pipe broke, or none.
     unread: str = ""
+    #: Name of the signal that ended the fork server, with which its workers end; empty if none did.
+    parent_signal: str = ""
     #: Processes that the kernel ended for lack of memory since the worker was started: in the
     #: agent's control group, and on the whole machine.
     oom_kills: int = 0

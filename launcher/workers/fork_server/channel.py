@@ -53,6 +53,10 @@ class Readiness:
     lacks: Lacks | None = None
 
 
+#: Seconds that a server may take to end once its connection is closed.
+_END_SECONDS = 0.1
+
+
 class Child:
     """A worker that a fork server made, with the interface of ``subprocess.Popen``."""
 
@@ -77,6 +81,22 @@ class Child:
                 os.close(self._pidfd)
                 self.channel.forget(self)
         return self._code
+
+    @property
+    def parent_signal(self) -> str:
+        """Name of the signal that ended the server, and its workers with it; empty if none did."""
+        if self.channel.alive:
+            return ""
+        try:
+            code = self.channel.process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return ""
+        if code >= 0:
+            return ""
+        try:
+            return signal.Signals(-code).name
+        except ValueError:  # a real-time signal
+            return f"signal {-code}"
 
     def _ended(self) -> int | None:
         """Return the exit code; None until the server has reported it."""

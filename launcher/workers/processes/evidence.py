@@ -52,6 +52,7 @@ def signs(
     error: bytes,
     tail: bytes,
     now_ns: int,
+    parent_signal: str = "",
     root: Path = Path("/"),
 ) -> Signs:
     """Return the signs that show why a worker ended.
@@ -63,6 +64,7 @@ def signs(
         error: content of the worker's error file.
         tail: the end of the worker's standard error.
         now_ns: CLOCK_MONOTONIC at which the worker's end was seen.
+        parent_signal: name of the signal that ended the worker's fork server.
     """
     if code == 0:
         return Signs(steps=steps)
@@ -81,6 +83,7 @@ def signs(
         free_bytes=said.free_bytes,
         limits=said.limits or _processor_limit(code),
         unread=said.unread,
+        parent_signal=parent_signal,
         oom_kills=max(0, more),
         # Another container's want of memory is none of ours where ours has a count of its own.
         host_oom_kills=0 if _events(root) is not None else max(0, host),

@@ -103,6 +103,7 @@ class WorkerProcess:
             error=error,
             tail=tail,
             now_ns=now_ns,
+            parent_signal=getattr(self.process, "parent_signal", "") if code else "",
         )
         return WorkerExit(
             rank=self.rank,
