@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from brain.types.world import ReplicaEnd, ReplicaExit
 from launcher.coordinator.continuity import Continuity
@@ -21,17 +22,29 @@ class Departure:
         self.asked = asyncio.Event()
         self._hurry = asyncio.Event()
 
-    @property
-    def hurries(self) -> bool:
-        """True if the agent ends immediately, and not at a safe point."""
-        return self._hurry.is_set() or self._continuity.denied.is_set()
-
     def ask(self, signum: signal.Signals) -> None:
         """Store that a signal asked the agent to end; after a second one the agent hurries."""
         if self.leaving is not None:
             self._hurry.set()
         self.leaving = signum
         self.asked.set()
+
+    async def until_hurried(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do ``work`` unless the agent hurries: it was asked twice to end, or was replaced. Leave
+        the work as soon as that happens.
+        """
+        if self._hurry.is_set() or self._continuity.denied.is_set():
+            return
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        denied = asyncio.ensure_future(self._continuity.denied.wait())
+        task = asyncio.create_task(work())
+        try:
+            await asyncio.wait([task, hurry, denied], return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+        finally:
+            for each in (task, hurry, denied):
+                each.cancel()
 
     async def until_ended(
         self,

@@ -133,7 +133,8 @@ class AgentMembership:
             await self._worker_group.end()
             connection = self._following.connection
             serving.cancel()
-            await self._ram_checkpoint.drain(hurry=self.departure.hurries)
+            self._ram_checkpoint.withdraw()
+            await self.departure.until_hurried(self._ram_checkpoint.drain)
             if connection is not None:
                 await connection.close()
             await self._leading.let_go(self.departure.asked)

@@ -165,15 +165,19 @@ class RamCheckpoint:
                 f"{_BREAKPOINT_SECONDS:.0f} s; training goes on"
             )
 
-    async def drain(self, *, hurry: bool) -> None:
-        """Write everything to storage and free the memory, before the agent leaves.
-
-        With ``hurry``, the agent does not wait: the flusher does both after the agent has left.
-        """
+    def withdraw(self) -> None:
+        """Serve no other agent any more."""
         self._over = True
         for visitor in tuple(self._visitors):
             visitor.abandon()
-        if self.hold is None or hurry:
+
+    async def drain(self) -> None:
+        """Write everything to storage and free the memory, before the agent leaves.
+
+        If the agent does not wait for this, the flusher does both after the agent has left.
+        """
+        self.withdraw()
+        if self.hold is None:
             return
         if self._breakpoints:
             self.hold.persist()

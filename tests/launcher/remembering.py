@@ -201,7 +201,7 @@ class Agent:
 
     async def close(self) -> None:
         """Bring all to storage and go."""
-        await self.part.drain(hurry=False)
+        await self.part.drain()
         self._server.close()
         asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._socket.close()
