@@ -131,22 +131,26 @@ def test_the_best_is_remembered() -> None:
 
 
 def measured(
-    rank: int, size: int, port: int, environment: Mapping[str, str]
+    rank: int, size: int, host: str, port: int, environment: Mapping[str, str]
 ) -> "subprocess.Popen[bytes]":
-    place = [str(rank), str(size), "127.0.0.1", str(port), "60"]
+    place = [str(rank), str(size), host, str(port), "60"]
     command = [sys.executable, script.__file__, *place, "64", "1", "5"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
 
 
-@pytest.mark.parametrize("torch", [True, False], ids=["torch", "plain"])
-def test_a_group_measures_itself(tmp_path: Path, torch: bool) -> None:
+@pytest.mark.parametrize(
+    ("torch", "host"),
+    [(True, "127.0.0.1"), (False, "127.0.0.1"), (False, "[::1]")],
+    ids=["torch", "plain", "plain-ipv6"],
+)
+def test_a_group_measures_itself(tmp_path: Path, torch: bool, host: str) -> None:
     if torch:
         pytest.importorskip("torch")
     else:
         (tmp_path / "torch.py").write_text("raise ImportError('not here')")
-    port = free_port("127.0.0.1")
+    port = free_port(host.strip("[]"))
     environment = dict(os.environ) | {"PYTHONPATH": str(tmp_path)}
-    group = [measured(rank, 2, port, environment) for rank in range(2)]
+    group = [measured(rank, 2, host, port, environment) for rank in range(2)]
     said = [json.loads(each.communicate(timeout=100)[0].splitlines()[-1]) for each in group]
     assert [(each["ok"], each["torch"]) for each in said] == [(True, torch)] * 2, said
     assert all(each["compute_seconds"] > 0 and each["exchange_seconds"] > 0 for each in said)

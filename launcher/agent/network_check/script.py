@@ -135,13 +135,14 @@ def ring(
     """Return the socket that receives from the left neighbour, and the socket that sends to the
     right one. Rank 0 sends all ranks the addresses.
     """
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family)
     listening.settimeout(seconds)
     listening.bind(("", 0))
     listening.listen(1)
     mine = listening.getsockname()[1]
     if rank == 0:
-        meeting = socket.create_server((host, port))
+        meeting = socket.create_server((host, port), family=family)
         meeting.settimeout(seconds)
         told = {0: (host, mine)}
         guests = []
