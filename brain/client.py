@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import sys
 import uuid
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -25,13 +25,11 @@ from urllib.parse import quote
 
 import httpx2
 
-from brain import errors, wire
+from brain import errors, output, wire
 from brain.views import Problem
 
 T = TypeVar("T")
 
-#: Byte that the service sends while a log that is followed has no new line.
-_HEARTBEAT = "\0"
 #: Characters that a header can hold, and that tokens consist of.
 _TOKEN = re.compile(r"[!-~]*")
 #: Beginning of the routes whose path has the name of a job.
@@ -243,7 +241,7 @@ class BrainClient:
                 if response.status_code >= 300:
                     response.read()
                     raise problem(_answer(response))
-                yield _lines(response.iter_text())
+                yield output.lines(response.iter_text())
         except httpx2.HTTPError as silent:
             raise _unreachable(self._http.base_url, silent) from silent
 
@@ -293,52 +291,9 @@ class AsyncBrainClient:
                 if response.status_code >= 300:
                     await response.aread()
                     raise problem(_answer(response))
-                yield _lines_as_they_come(response.aiter_text())
+                yield output.lines_as_they_come(response.aiter_text())
         except httpx2.HTTPError as silent:
             raise _unreachable(self._http.base_url, silent) from silent
-
-
-def _lines(parts: Iterable[str]) -> Iterator[str]:
-    r"""Split text into lines as scripts print them: only a line feed ends one, so a progress bar,
-    which returns to the beginning of its line, stays one.
-
-    >>> list(_lines(["\0\0step 7\n\n10 %\r20", " %\nlast\u2028\0", "\n\0"]))
-    ['step 7', '', '10 %\r20 %', 'last\u2028\x00']
-    """
-    splitter = _Splitter()
-    for part in parts:
-        yield from splitter.take(part)
-    yield from splitter.end()
-
-
-async def _lines_as_they_come(parts: AsyncIterator[str]) -> AsyncIterator[str]:
-    splitter = _Splitter()
-    async for part in parts:
-        for line in splitter.take(part):
-            yield line
-    for line in splitter.end():
-        yield line
-
-
-class _Splitter:
-    """Splits text into lines, and removes the heartbeats before them."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-
-    def take(self, text: str) -> Iterator[str]:
-        """Yield the lines that the text completes."""
-        first, *others = text.split("\n")
-        self._pieces.append(first)
-        for other in others:
-            line, self._pieces = "".join(self._pieces), [other]
-            printed = line.removesuffix("\r").lstrip(_HEARTBEAT)
-            if printed or not line.startswith(_HEARTBEAT):
-                yield printed
-
-    def end(self) -> Iterator[str]:
-        """Yield the last line if no line feed ended it."""
-        return self.take("\n") if any(self._pieces) else iter(())
 
 
 def idempotency_key() -> dict[str, str]:
