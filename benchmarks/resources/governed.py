@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from benchmarks.resources.dlrm import GIB, Amount, Size
-from benchmarks.resources.playing import MOST_REPLICAS, TICK, Reading
+from benchmarks.resources.playing import MOST_REPLICAS, Reading
 from brain import cycle, lifecycle
 from brain.inmemory import MemoryStores
 from brain.pool.rounds import Memo
@@ -38,8 +38,8 @@ from brain.types.world import (
     WorldReport,
 )
 
-#: Readings between turns, and between deletions of old samples.
-_TURN, _RETIRE = 2, 40
+#: Readings between deletions of old samples.
+_RETIRE = 240
 _BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 _POOL, _NODE = PoolName("pool"), NodeName("node")
 _ROOM = Resources(cpu_millis=4_000_000, memory_bytes=int(16_384 * GIB))
@@ -50,8 +50,11 @@ _JOB = JobId("00000000-0000-7000-8000-000000000001")
 class Governed:
     """One job, and a service that governs only this job."""
 
+    #: Seconds between readings, as those of a collector; a turn follows each reading.
+    reads_seconds = 5.0
+
     def __init__(self, steps: float) -> None:
-        self._settings, self._stores = Settings(stale_seconds=120.0), MemoryStores()
+        self._settings, self._stores = Settings(), MemoryStores()
         self._memo, self._steps = Memo(_POOL), steps
         self._epoch = self._first = self._ticks = self._sequence = self._in_world = 0
         self._size: Size
@@ -100,8 +103,6 @@ class Governed:
             if self._ticks % _RETIRE == 0:
                 old = _at(reading.at - 1800)
                 tx.telemetry.retire(raw_before=old, means_before=old, hours_before=old)
-        if self._ticks % _TURN:
-            return self._size
         self._turn(reading.at)
         return self._follow(reading.at)
 
@@ -234,7 +235,7 @@ class Governed:
     def _tell(self, tx: Transaction, reading: Reading) -> None:
         """Report what the chief's probe and the collector would report about the last seconds."""
         self._sequence += 1
-        steps = max(1, round(reading.steps_per_second * TICK))
+        steps = max(1, round(reading.steps_per_second * reading.seconds))
         self._in_world += steps
         step = ThroughputSample(
             place=SampleSource(

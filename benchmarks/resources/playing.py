@@ -7,8 +7,8 @@ import numpy as np
 
 from benchmarks.resources.dlrm import Floats, Job, Size
 
-#: Seconds between readings, and between checkpoints; when a job that never ends is given up.
-TICK, _SAVE, _LIMIT = 30.0, 600.0, 7 * 24 * 3600.0
+#: Seconds between checkpoints; when a job that never ends is given up.
+_SAVE, _LIMIT = 600.0, 7 * 24 * 3600.0
 #: The most that a job may have of all roles together, its chief included.
 MOST_REPLICAS = 48
 #: Spread of what is read, and of a rate from reading to reading.
@@ -17,9 +17,10 @@ _NOISE = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The measurements of a stepping job in the last ``TICK`` seconds."""
+    """The measurements of a stepping job in the last seconds."""
 
     at: float
+    seconds: float
     #: Steps of the job so far, and those that its owner declared.
     steps: float
     of_steps: float
@@ -34,6 +35,11 @@ class Reading:
 
 class Policy(Protocol):
     """Decides the size and amounts of a job."""
+
+    @property
+    def reads_seconds(self) -> float:
+        """Return the seconds between two readings."""
+        ...
 
     def begin(self, declared: Size) -> Size:
         """Return the job's first size and amounts."""
@@ -76,18 +82,19 @@ def play(job: Job, policy: Policy, seed: int) -> Outcome:
     """Simulate a job to its end."""
     random, found = np.random.default_rng([seed, 7]), Outcome()
     size, steps, saved, saved_at, stopped = policy.begin(job.declared), 0.0, 0.0, 0.0, 0.0
+    tick = policy.reads_seconds
     while steps < job.steps and found.seconds < _LIMIT:
-        found.seconds += TICK
+        found.seconds += tick
         at = found.seconds
-        _reserve(found, size)
+        _reserve(found, size, tick)
         if stopped > 0:
-            stopped -= TICK
+            stopped -= tick
             if stopped <= 0:
                 policy.started(at)
             continue
         pace = job.pace(size)
         rate = pace.steps_per_second * float(np.exp(random.normal(0, _NOISE)))
-        steps += rate * TICK
+        steps += rate * tick
         servers = job.memory(min(steps, job.steps), size.servers)
         workers = job.worker_bytes * (1 - 0.1 * random.random(size.workers))
         fullest = int(servers.argmax())
@@ -96,13 +103,14 @@ def play(job: Job, policy: Policy, seed: int) -> Outcome:
             size, waits = policy.killed(at, fullest)
             steps, saved_at, stopped = saved, at, waits + job.restart_seconds
             continue
-        found.cpus += TICK * float(pace.worker_cpus.sum() + pace.server_cpus.sum())
-        found.bytes += TICK * float(workers.sum() + servers.sum())
+        found.cpus += tick * float(pace.worker_cpus.sum() + pace.server_cpus.sum())
+        found.bytes += tick * float(workers.sum() + servers.sum())
         if at - saved_at >= _SAVE:
             saved, saved_at = steps, at
         has = policy.see(
             Reading(
                 at=at,
+                seconds=tick,
                 steps=steps,
                 of_steps=job.steps,
                 steps_per_second=rate,
@@ -121,10 +129,10 @@ def play(job: Job, policy: Policy, seed: int) -> Outcome:
     return found
 
 
-def _reserve(found: Outcome, size: Size) -> None:
-    found.reserved_cpus += TICK * (
+def _reserve(found: Outcome, size: Size, seconds: float) -> None:
+    found.reserved_cpus += seconds * (
         size.workers * size.worker.cpus + size.servers * size.server.cpus
     )
-    found.reserved_bytes += TICK * (
+    found.reserved_bytes += seconds * (
         size.workers * size.worker.memory_bytes + size.servers * size.server.memory_bytes
     )

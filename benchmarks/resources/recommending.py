@@ -41,7 +41,8 @@ def rows(seed: int) -> list[Row]:
     """Return the rows of one seed."""
     found = outcomes(seed)
     static, rules, ours = found["static"], found["rules"], found["service"]
-    note = f"{_COUNT} simulated jobs, decided by the service, seed {seed}"
+    every = f"{Governed.reads_seconds:g} s"
+    note = f"{_COUNT} simulated jobs, decided by the service every {every}, seed {seed}"
     kills, others = _kills(ours), _kills(static)
     return [
         Row(

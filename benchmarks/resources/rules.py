@@ -16,6 +16,8 @@ import numpy as np
 from benchmarks.resources.dlrm import GIB, Amount, Floats, Size
 from benchmarks.resources.playing import MOST_REPLICAS, Reading
 
+#: Seconds between readings, of which the rules want five before the first plan.
+_READS_SECONDS = 30.0
 #: Seconds after which an owner comes back to a job that ran out of memory.
 _OWNER_SECONDS = 900.0
 
@@ -24,6 +26,7 @@ _OWNER_SECONDS = 900.0
 class Static:
     """The owner's reservation; once a server ran out of memory, servers get twice the memory."""
 
+    reads_seconds: float = _READS_SECONDS
     _size: Size = field(init=False)
 
     def begin(self, declared: Size) -> Size:
@@ -74,6 +77,7 @@ class Rules:
     """
 
     _history: History
+    reads_seconds: float = _READS_SECONDS
     _size: Size = field(init=False)
     _seen: list[Reading] = field(default_factory=list)
     _planned_at: float = 0.0

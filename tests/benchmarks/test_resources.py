@@ -1,20 +1,23 @@
 """The benchmark of advice on resources asks the service, and its traces are what they say."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from benchmarks.resources import warnings
-from benchmarks.resources.dlrm import GIB, jobs
+from benchmarks.resources.dlrm import GIB, Size, jobs
 from benchmarks.resources.governed import Governed
 from benchmarks.resources.known import Known
 from benchmarks.resources.leaks import LIMIT_BYTES, traces
-from benchmarks.resources.playing import play
+from benchmarks.resources.playing import Reading, play
 from benchmarks.resources.requests import OURS, judge, rules
 from benchmarks.resources.rules import History, Rules, Static
 from brain.models.resources import cpu
 from brain.models.resources.servers import EASY
+from collectors.loop import CollectorOptions
+from collectors.paths import Home
 
 
 def test_traces_follow_from_their_seed():
@@ -56,6 +59,28 @@ def short_job():
     job = replace(job, steps=1800 * job.pace(size).steps_per_second, rows_bytes=8 * GIB)
     most = float(job.memory(0.9 * job.steps, size.servers).max())
     return replace(job, declared=replace(size, server=replace(size.server, memory_bytes=most)))
+
+
+def test_the_service_gets_readings_as_often_as_collectors_send_them():
+    assert Governed.reads_seconds == CollectorOptions(home=Home.at("/home")).host_seconds
+
+
+class Noting(Governed):
+    """A service that notes when it first changed the number of workers."""
+
+    changed_at = math.inf
+
+    def see(self, reading: Reading) -> Size:
+        size = super().see(reading)
+        if size.workers != len(reading.worker_cpus):
+            self.changed_at = min(self.changed_at, reading.at)
+        return size
+
+
+def test_the_service_grows_a_job_in_its_first_minute():
+    job = short_job()
+    play(job, service := Noting(job.steps), 1)
+    assert service.changed_at <= 60
 
 
 def test_the_service_grows_a_job_and_gives_its_servers_memory_in_time():
