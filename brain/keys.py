@@ -29,7 +29,8 @@ def known_fields(data: object, kind: Any, spell: Callable[[str], str]) -> object
         if not isinstance(value, Mapping):
             return value
         if inner is None:
-            return _each(value, kind_, lambda one, k, key: read(one, k, f"{path}{key}."))
+            values = values_of(kind_)
+            return {key: read(one, values, f"{path}{key}.") for key, one in value.items()}
         hints = hints_of(inner)
         known = {spell(field.name): field.name for field in fields(inner)}
         for key in value:
@@ -55,20 +56,33 @@ def field_paths(kind: Any, spell: Callable[[str], str] = camel, path: str = "") 
             yield from field_paths(hints[field.name], spell, f"{path}{spell(field.name)}.")
 
 
-def camel_keys(data: object, kind: Any) -> Any:
-    """Return ``data``, whose keys are field names of ``kind``, with keys of a document."""
-    inner = dataclass_in(kind)
-    if not isinstance(data, Mapping):
+def camel_keys(data: Any, kind: type) -> Any:
+    """Return a plain value of the dataclass ``kind`` with camelCase names of its fields."""
+    if not isinstance(data, dict):
         return data
-    if inner is None:
-        return _each(data, kind, lambda value, k, _: camel_keys(value, k))
-    hints = hints_of(inner)
-    return {camel(key): camel_keys(value, hints[key]) for key, value in data.items()}
+    found, names = {}, _camel_names(kind)
+    for name, value in data.items():
+        key, rename = names[name]
+        found[key] = value if rename is None else rename(value)
+    return found
 
 
-def _each(data: Mapping[str, object], kind: Any, act: Any) -> dict[str, object]:
-    """Apply ``act`` to the values of a mapping whose keys users choose."""
-    return {key: act(value, values_of(kind), key) for key, value in data.items()}
+@cache
+def _camel_names(kind: type) -> Mapping[str, tuple[str, Callable[[Any], Any] | None]]:
+    """Return the camelCase name of each field of a dataclass, and a function that renames the
+    fields in the field's value; None if the value has no fields.
+
+    Types are inspected only once, because the desired state of a pool has a document of each job.
+    """
+    return {name: (camel(name), _renaming(hint)) for name, hint in hints_of(kind).items()}
+
+
+def _renaming(kind: Any) -> Callable[[Any], Any] | None:
+    if (inner := dataclass_in(kind)) is not None:
+        return lambda data: camel_keys(data, inner)
+    if (rename := _renaming(values_of(kind)) if values_of(kind) else None) is not None:
+        return lambda data: {key: rename(value) for key, value in data.items()}
+    return None
 
 
 def values_of(kind: Any) -> Any:

@@ -136,6 +136,35 @@ def test_names_in_the_environment_are_the_users_own():
     assert set(wire.document_plain(document)["environment"]) == {"MY_KEY", "TOKEN"}
 
 
+def test_a_document_is_written_with_camel_case_fields_and_the_users_own_names() -> None:
+    document = wire.job_document(
+        {
+            "name": "digits",
+            "command": ["train"],
+            "replicas": {"min": 3, "max": 4},
+            "groups": {"big-ones": {"replicas": 1, "processesPerReplica": 8}},
+            "batch": {"globalSize": 64, "localMaxOn": {"gpu_of_old": 4}},
+            "environment": {"plain_text": "x", "from_file": {"fromFile": "/run/token"}},
+        }
+    )
+    plain = wire.document_plain(document)
+
+    assert plain["groups"] == {
+        "big-ones": {
+            "replicas": 1,
+            "processesPerReplica": 8,
+            "resources": None,
+            "accelerator": None,
+        }
+    }
+    assert plain["batch"]["localMaxOn"] == {"gpu_of_old": 4}
+    secret = {"fromFile": "/run/token", "fromSecret": None}
+    assert plain["environment"] == {"plain_text": "x", "from_file": secret}
+    assert plain["deadline"] is None
+    paths = set(wire.field_paths(JobDocument))
+    assert {name.partition(".")[0] for name in paths} == plain.keys()
+
+
 @pytest.mark.parametrize(
     ("extra", "field", "hint"),
     [
