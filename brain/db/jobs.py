@@ -18,6 +18,7 @@ from brain.db.tables import (
     plans,
 )
 from brain.errors import Conflict, NameTaken, StalePlan, UnknownJob, UnknownPlan, VersionMismatch
+from brain.ports import JobChanges
 from brain.types.job import Job, JobId
 from brain.types.order import JOBS, PLANS, Order, Place
 from brain.types.plan import ACTIVE, REACHED, PlanState, ScalePlan, effective
@@ -240,6 +241,13 @@ class SqlPlans:
     def changes(self, job: JobId) -> int:
         return self._effective_of(job)[1]
 
+    def changes_in(self, pool: PoolName) -> Sequence[JobChanges]:
+        found = self._connection.execute(_CHANGES_IN, {"pool": pool})
+        return [
+            JobChanges(job=job, project=project, state=state, changes=int(changes))
+            for job, project, state, changes in found
+        ]
+
     def _effective_of(self, job: JobId) -> tuple[Sequence[ScalePlan], int]:
         if job not in self._effective:
             if job in self._known:
@@ -363,6 +371,17 @@ _DECISIONS_AMONG = sa.select(decisions.c.job, decisions.c.recommendation).where(
 _ACTIVE_OF = _MINE.where(ACTIVE_PLAN)
 #: The unfinished jobs of a pool.
 OF_POOL = sa.select(jobs.c.id).where(jobs.c.pool == sa.bindparam("pool"), UNFINISHED)
+_versions = sa.select(sa.func.sum(plans.c.version)).where(plans.c.job == jobs.c.id)
+_CHANGES_IN = (
+    sa.select(
+        jobs.c.id,
+        jobs.c.project,
+        jobs.c.state,
+        jobs.c.version + sa.func.coalesce(_versions.scalar_subquery(), 0),
+    )
+    .where(jobs.c.pool == sa.bindparam("pool"), UNFINISHED)
+    .order_by(jobs.c.created_at, jobs.c.id)
+)
 _LAST_REACHED = (
     sa.select(plans.c.job, sa.func.max(plans.c.generation).label("generation"))
     .where(plans.c.job.in_(OF_POOL), REACHED_PLAN)

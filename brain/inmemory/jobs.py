@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from brain.errors import Conflict, NameTaken, StalePlan, UnknownJob, UnknownPlan, VersionMismatch
 from brain.inmemory.rows import Rows
-from brain.ports import StoredFit
+from brain.ports import JobChanges, StoredFit
 from brain.types.job import Job, JobId
 from brain.types.order import JOBS, PLANS, Order, Place
 from brain.types.plan import REACHED, ScalePlan, effective
@@ -146,6 +146,18 @@ class MemoryPlans:
 
     def changes(self, job: JobId) -> int:
         return sum(plan.version for plan in self._rows.get(job, {}).values())
+
+    def changes_in(self, pool: PoolName) -> Sequence[JobChanges]:
+        jobs = [job for job in self._jobs.values() if job.pool == pool and not job.finished]
+        return [
+            JobChanges(
+                job=job.id,
+                project=job.document.project,
+                state=job.state,
+                changes=job.version + self.changes(job.id),
+            )
+            for job in sorted(jobs, key=lambda each: (each.created_at, each.id))
+        ]
 
     def read_ahead(self, jobs: Collection[JobId], *, every: bool = False) -> None:
         """Do nothing: dictionaries need no reading ahead."""

@@ -21,6 +21,7 @@ from brain.lifecycle.desired import (
     may_act,
     standing,
     wish,
+    wish_versions,
     wished,
 )
 from brain.lifecycle.earlier import hear
@@ -126,6 +127,7 @@ __all__ = [
     "verdicts",
     "waits_for_approval",
     "wish",
+    "wish_versions",
     "wished",
     "withdraw",
     "world_reported",

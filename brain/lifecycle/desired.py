@@ -11,10 +11,10 @@ from brain.ports import StoredFit, Transaction
 from brain.settings import Settings
 from brain.types.allocation import Allocation
 from brain.types.batch import BatchWish
-from brain.types.job import Intent, Job, JobState, PolicyMode
+from brain.types.job import Intent, Job, JobId, JobState, PolicyMode
 from brain.types.plan import PlanKind, PlanState, ScalePlan
 from brain.types.pool import Freeze, FreezeScope
-from brain.types.resources import NodeName
+from brain.types.resources import NodeName, PoolName
 from brain.types.roles import alike, others, ranked, roles_in
 from brain.types.world import Cause, DesiredWorld, World
 from brain.typeset import count
@@ -103,11 +103,11 @@ def frozen(tx: Transaction, job: Job) -> Freeze | None:
 
     If several freezes apply, the result is the one with the widest scope.
     """
-    covers = {
-        FreezeScope.ALL: "",
-        FreezeScope.PROJECT: job.document.project,
-        FreezeScope.JOB: job.id,
-    }
+    return _freeze(tx, job.id, job.document.project)
+
+
+def _freeze(tx: Transaction, job: JobId, project: str) -> Freeze | None:
+    covers = {FreezeScope.ALL: "", FreezeScope.PROJECT: project, FreezeScope.JOB: job}
     freezes = {(freeze.scope, freeze.target): freeze for freeze in tx.freezes.all()}
     found = [freezes[key] for key in covers.items() if key in freezes]
     return found[0] if found else None
@@ -206,12 +206,11 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
     document, empty = job.document, job.finished or job.state in EMPTY
     replicas = 0 if empty or job.intent is not Intent.RUN else target.replicas
     is_frozen = frozen(tx, job) is not None
-    elsewhere = f"{is_frozen} {settings.patience_seconds}".encode()
     changes = job.version + tx.plans.changes(job.id)
     return DesiredWorld(
         job=job.id,
         generation=generation,
-        version=changes << 16 | crc32(elsewhere) & 0xFFFF,
+        version=_version(changes, is_frozen, settings),
         intent=job.intent,
         replicas=replicas,
         processes_per_replica=target.processes_per_replica,
@@ -226,6 +225,27 @@ def wish(tx: Transaction, job: Job, settings: Settings) -> DesiredWorld:
         roles=target.roles,
         anew=any(plan.state is PlanState.APPLYING for plan in restarts),
     )
+
+
+def wish_versions(
+    tx: Transaction, pool: PoolName, settings: Settings
+) -> Sequence[tuple[JobId, JobState, int]]:
+    """Return each unfinished job of a pool with its state and the version of its desired world,
+    oldest first; no job, plan or fit is read.
+    """
+    return [
+        (
+            one.job,
+            one.state,
+            _version(one.changes, _freeze(tx, one.job, one.project) is not None, settings),
+        )
+        for one in tx.plans.changes_in(pool)
+    ]
+
+
+def _version(changes: int, is_frozen: bool, settings: Settings) -> int:
+    elsewhere = f"{is_frozen} {settings.patience_seconds}".encode()
+    return changes << 16 | crc32(elsewhere) & 0xFFFF
 
 
 def meets(world: World | None, target: Allocation) -> bool:

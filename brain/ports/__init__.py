@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Protocol
 
 from brain.ports.cluster import FreezeStore, LeaseStore, Mark, NodeStore, PoolStore, WorldStore
-from brain.ports.jobs import JobStore, PlanStore
+from brain.ports.jobs import JobChanges, JobStore, PlanStore
 from brain.ports.records import AccessStore, AuditStore, EventStore, TokenUses
 from brain.ports.telemetry import (
     FitStore,
@@ -34,6 +34,7 @@ __all__ = [
     "EventStore",
     "FitStore",
     "FreezeStore",
+    "JobChanges",
     "JobStore",
     "LeaseStore",
     "Mark",

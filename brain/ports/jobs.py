@@ -1,9 +1,10 @@
 """Stores of jobs and plans."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from brain.types.job import Job, JobId
+from brain.types.job import Job, JobId, JobState
 from brain.types.order import JOBS, PLANS, Order, Place
 from brain.types.plan import ScalePlan
 from brain.types.recommendation import Recommendation
@@ -77,6 +78,16 @@ class JobStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobChanges:
+    """The number of stored changes of a job and its plans."""
+
+    job: JobId
+    project: str
+    state: JobState
+    changes: int
+
+
 class PlanStore(Protocol):
     """Plans. Each plan of a job has its own generation, which is the fencing token.
 
@@ -130,6 +141,12 @@ class PlanStore(Protocol):
 
     def changes(self, job: JobId) -> int:
         """Return the sum of the versions of all plans of a job, which grows with each change."""
+        ...
+
+    def changes_in(self, pool: PoolName) -> Sequence[JobChanges]:
+        """Return the number of changes of each unfinished job of a pool, in the order of
+        ``JobStore.unfinished``, with one statement that reads no plan.
+        """
         ...
 
     def read_ahead(self, jobs: Collection[JobId], *, every: bool = False) -> None:

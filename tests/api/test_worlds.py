@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from brain import calls
-from brain.api import views
+from brain import calls, wire
+from brain.api import auth, views
 from brain.client import AsyncBrainClient
 from brain.errors import BadInput, UnknownVersion
 from brain.types.job import JobId, JobState
-from brain.types.pool import FreezeScope
+from brain.types.pool import Freeze, FreezeScope
 from brain.types.record import Role
 from brain.types.resources import PoolName
 from brain.types.world import Cause, ReplicaReport, WorldEvent, WorldReport
 from tests.api.app import Api, digits
 from tests.builders import at, node, replica, world
+from tests.fleets import fill, job_id
 
 
 def _report(job: str, event: WorldEvent, **fields: Any) -> WorldReport:
@@ -207,6 +208,23 @@ def test_jobs_of_a_version_that_is_known_are_not_read_again(api: Api) -> None:
         again = views.wishes(tx, PoolName("local"), api.settings, known=found.version)
 
     assert (len(found.jobs), again.jobs, again.version) == (1, (), found.version)
+
+
+def test_the_version_of_a_pool_is_made_of_its_desired_worlds(api: Api) -> None:
+    fill(api.stores, 8)
+    with api.stores.transaction() as tx:
+        tx.jobs.put(replace(tx.jobs.get(job_id(1)), reason="it waits"))
+        tx.jobs.put(replace(tx.jobs.get(job_id(5)), pool=PoolName("other")))
+        tx.plans.put(tx.plans.get(job_id(0), 2))
+        project = Freeze(scope=FreezeScope.PROJECT, target="vision", by="ada", why="", at=at(0))
+        for freeze in ((), (project,)):
+            for one in freeze:
+                tx.freezes.put(one)
+            found = views.wishes(tx, PoolName("local"), api.settings)
+            marks = [(each.job, str(each.state), each.wish.version) for each in found.jobs]
+            assert found.version == auth.sha256(wire.encode(marks))[:16]
+            assert sum(each.wish.frozen for each in found.jobs) == 1 + len(freeze)
+    assert len(found.jobs) == 5
 
 
 def test_a_node_of_another_name_than_the_path_is_refused(api: Api) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from brain.ports import SeriesStretch, Stores, Transaction
+from brain.ports import JobChanges, SeriesStretch, Stores, Transaction
 from brain.types.job import JobId
 from brain.types.plan import Outcome, PlanState
 from brain.types.resources import PoolName
@@ -167,6 +167,31 @@ def test_plans_that_came_to_nothing_are_not_effective_and_count_as_changes(store
         assert tx.plans.changes(job_id(0)) == 28 + 2 + 1
         assert tx.plans.active(job_id(0)) is None
         assert not tx.plans.effective(job_id(1))
+
+
+def test_changes_in_a_pool_are_those_of_each_unfinished_job_and_its_plans(stores: Stores) -> None:
+    fill(stores, 8)
+    local, other = PoolName("local"), PoolName("other")
+    with stores.transaction() as tx:
+        tx.jobs.put(replace(tx.jobs.get(IDS[1]), reason="it waits"))
+        tx.jobs.put(replace(tx.jobs.get(IDS[2]), pool=other))
+        tx.plans.put(tx.plans.get(IDS[0], 2))
+    with stores.transaction(read_only=True) as tx:
+        found = {pool: tx.plans.changes_in(pool) for pool in (local, other)}
+        assert found == {
+            pool: [
+                JobChanges(
+                    job=job.id,
+                    project=job.document.project,
+                    state=job.state,
+                    changes=job.version + tx.plans.changes(job.id),
+                )
+                for job in tx.jobs.unfinished(pool)
+            ]
+            for pool in (local, other)
+        }
+        assert [len(found[pool]) for pool in (local, other)] == [5, 1]
+        assert not tx.plans.changes_in(PoolName("elsewhere"))
 
 
 def test_of_a_pools_plans_those_count_that_came_since_a_world_met_one(stores: Stores) -> None:

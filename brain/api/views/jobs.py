@@ -166,26 +166,24 @@ def wishes(
     ``version`` changes whenever a job, its state or its desired world does. The number of queries
     does not depend on the number of jobs.
     """
+    version = auth.sha256(wire.encode(lifecycle.wish_versions(tx, pool, settings)))[:16]
+    if version == known:
+        return DesiredPool(pool=pool, version=version, jobs=())
     unfinished = tx.jobs.unfinished(pool)
     ids = [job.id for job in unfinished]
     tx.plans.read_ahead(ids)
     tx.fits.read_ahead(ids, BATCH, FIRST_NODES)
-    wished = [(job, lifecycle.wish(tx, job, settings)) for job in unfinished]
-    marks = [(job.id, str(job.state), wish.version) for job, wish in wished]
-    version = auth.sha256(wire.encode(marks))[:16]
-    if version == known:
-        return DesiredPool(pool=pool, version=version, jobs=())
     jobs = tuple(
         DesiredJob(
             job=job.id,
             name=job.document.name,
             project=job.document.project,
             state=job.state,
-            wish=wish,
+            wish=lifecycle.wish(tx, job, settings),
             document=document(job),
             member=job.owner if job.confined and keep_apart else None,
         )
-        for job, wish in wished
+        for job in unfinished
     )
     return DesiredPool(pool=pool, version=version, jobs=jobs)
 
