@@ -267,6 +267,18 @@ def insert(connection: sa.Connection, table: sa.Table) -> Any:
     return _INSERT[connection.dialect.name](table)
 
 
+def insert_new(connection: sa.Connection, table: sa.Table, row: Mapping[str, Any]) -> bool:
+    """Store a row; return False if a row with its key, or with another unique value of it, is
+    already stored.
+    """
+    return connection.execute(_insert_new(connection.dialect.name, table), row).first() is not None
+
+
+@cache
+def _insert_new(dialect: str, table: sa.Table) -> Any:
+    return _INSERT[dialect](table).on_conflict_do_nothing().returning(*table.primary_key)
+
+
 _INSERT: Mapping[str, Callable[[sa.Table], Any]] = {
     "sqlite": sqlite.insert,
     "postgresql": postgresql.insert,

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from brain.db.columns import change, page, reader, row, upsert, values
+from brain.db.columns import change, insert_new, page, reader, row, upsert, values
 from brain.db.tables import (
     ACTIVE_PLAN,
     REACHED_PLAN,
@@ -43,19 +43,17 @@ class SqlJobs:
 
     def add(self, job: Job) -> None:
         self._named.pop(_name(job), None)
-        try:
-            with self._connection.begin_nested():
-                self._connection.execute(_INSERT_JOB, _job_row(job))
-        except sa.exc.IntegrityError as taken:
-            if self._one(_BY_ID, id=job.id):
-                raise NameTaken(
-                    f"a job with the id {job.id} is already stored, and ids are never reused; "
-                    "give a new id"
-                ) from taken
+        if insert_new(self._connection, jobs, _job_row(job)):
+            return
+        if self._one(_BY_ID, id=job.id):
             raise NameTaken(
-                f"an unfinished job of project {job.document.project} is named "
-                f"{job.document.name}; choose another name or cancel that job"
-            ) from taken
+                f"a job with the id {job.id} is already stored, and ids are never reused; "
+                "give a new id"
+            )
+        raise NameTaken(
+            f"an unfinished job of project {job.document.project} is named "
+            f"{job.document.name}; choose another name or cancel that job"
+        )
 
     def get(self, job: str, project: str = "default") -> Job:
         found = self._known.get(job) or self._named.get((project, job))
@@ -123,7 +121,7 @@ class SqlJobs:
         return values(Job, self._connection.execute(statement, given))
 
 
-_INSERT_JOB, _CHANGE_JOB = sa.insert(jobs), change(jobs)
+_CHANGE_JOB = change(jobs)
 _BY_ID = sa.select(jobs).where(jobs.c.id == sa.bindparam("id"))
 _AMONG = sa.select(jobs).where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)))
 _UNFINISHED = sa.select(jobs).where(UNFINISHED).order_by(jobs.c.created_at, jobs.c.id)
@@ -165,7 +163,8 @@ class SqlPlans:
     job.
 
     ``known``, ``effective`` and ``decided`` are the plans and decisions that this transaction has
-    already read; ``effective`` has the sum of the versions of all plans, too.
+    already read; ``effective`` has the sum of the versions of all plans, too. ``ahead`` are the
+    jobs whose decisions are read together, once one of them is needed.
     """
 
     def __init__(
@@ -174,24 +173,23 @@ class SqlPlans:
         known: dict[JobId, Sequence[ScalePlan]] | None = None,
         decided: dict[JobId, Recommendation | None] | None = None,
         effective: dict[JobId, tuple[Sequence[ScalePlan], int]] | None = None,
+        ahead: set[JobId] | None = None,
     ) -> None:
         self._connection = connection
         self._known = {} if known is None else known
         self._effective = {} if effective is None else effective
         self._decided = {} if decided is None else decided
+        self._ahead = set() if ahead is None else ahead
 
     def add(self, plan: ScalePlan) -> None:
         self._forget(plan.job)
         self._check(plan)
-        try:
-            with self._connection.begin_nested():
-                self._connection.execute(_INSERT_PLAN, row(plan))
-        except sa.exc.IntegrityError as lost_race:
+        if not insert_new(self._connection, plans, row(plan)):
             self._check(plan)
             raise StalePlan(
                 f"generation {plan.generation} of job {plan.job} was stored in the meantime; "
                 "propose the next generation"
-            ) from lost_race
+            )
         self._forget(plan.job)
 
     def put(self, plan: ScalePlan) -> ScalePlan:
@@ -277,9 +275,7 @@ class SqlPlans:
             self._known.update(found)
         else:
             self._read_effective(jobs)
-        self._decided.update(dict.fromkeys(jobs))
-        decided = self._connection.execute(_DECISIONS_AMONG, {"jobs": list(jobs)})
-        self._decided.update((job, decision) for job, decision in decided)
+        self._ahead.update(jobs)
 
     def since_reached(self, pool: PoolName) -> Mapping[JobId, Sequence[ScalePlan]]:
         found: defaultdict[JobId, list[ScalePlan]] = defaultdict(list)
@@ -301,9 +297,12 @@ class SqlPlans:
         upsert(self._connection, decisions, [{"job": job, "recommendation": recommendation}])
 
     def decision(self, job: JobId) -> Recommendation | None:
-        if job in self._decided:
-            return self._decided[job]
-        return self._connection.execute(_DECISION, {"job": job}).scalar_one_or_none()
+        if job not in self._decided:
+            asked: dict[JobId, Recommendation | None] = dict.fromkeys((job, *self._ahead))
+            found = self._connection.execute(_DECISIONS_AMONG, {"jobs": list(asked)})
+            self._decided.update(asked | {id: decision for id, decision in found})
+            self._ahead.clear()
+        return self._decided[job]
 
     def _forget(self, job: JobId) -> None:
         self._known.pop(job, None)
@@ -331,9 +330,8 @@ class SqlPlans:
         return values(ScalePlan, self._connection.execute(statement, given))
 
 
-_INSERT_PLAN, _CHANGE_PLAN = sa.insert(plans), change(plans)
+_CHANGE_PLAN = change(plans)
 _NEWEST = sa.select(sa.func.max(plans.c.generation)).where(plans.c.job == sa.bindparam("job"))
-_DECISION = sa.select(decisions.c.recommendation).where(decisions.c.job == sa.bindparam("job"))
 _MINE = sa.select(plans).where(plans.c.job == sa.bindparam("job"))
 _PLAN = _MINE.where(plans.c.generation == sa.bindparam("generation"))
 _PLANS_OF = _MINE.order_by(plans.c.generation.desc())

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from brain import wire
-from brain.db.columns import page, row, upsert, value
+from brain.db.columns import insert_new, page, row, upsert, value
 from brain.db.tables import answers, audit, codes, events, freezes, secrets, tokens
 from brain.errors import Conflict, NotFound
 from brain.types.job import JobId
@@ -103,13 +103,10 @@ class SqlAccess:
         self._connection = connection
 
     def add_token(self, token: Token) -> None:
-        try:
-            with self._connection.begin_nested():
-                self._connection.execute(sa.insert(tokens).values(row(token)))
-        except sa.exc.IntegrityError as known:
+        if not insert_new(self._connection, tokens, row(token)):
             raise Conflict(
                 f"a token with the id {token.id} or with its hash is already stored; create another"
-            ) from known
+            )
 
     def put_token(self, token: Token) -> None:
         changed = sa.update(tokens).where(tokens.c.id == token.id).values(row(token))
@@ -155,14 +152,11 @@ class SqlAccess:
     ) -> None:
         asked = {"key": key, "principal": principal, "route": route}
         given = {"body_sha256": body_sha256, "status": status, "body": body, "at": at}
-        try:
-            with self._connection.begin_nested():
-                self._connection.execute(sa.insert(answers).values(asked | given))
-        except sa.exc.IntegrityError as raced:
+        if not insert_new(self._connection, answers, asked | given):
             raise Conflict(
                 f"a request with idempotency key {key} was answered in the meantime; send the "
                 "request again"
-            ) from raced
+            )
 
     def forget_answers(self, *, before: datetime) -> int:
         old = (

@@ -44,6 +44,7 @@ class SqlTransaction:
         self._plans: dict[JobId, Sequence[ScalePlan]] = {}
         self._effective: dict[JobId, tuple[Sequence[ScalePlan], int]] = {}
         self._decisions: dict[JobId, Recommendation | None] = {}
+        self._undecided: set[JobId] = set()
         self._worlds: dict[JobId, Sequence[World]] = {}
         self._latest: dict[JobId, World | None] = {}
         self._present: dict[JobId, Sequence[Replica]] = {}
@@ -72,7 +73,9 @@ class SqlTransaction:
 
     @property
     def plans(self) -> SqlPlans:
-        return SqlPlans(self._in_turn(), self._plans, self._decisions, self._effective)
+        return SqlPlans(
+            self._in_turn(), self._plans, self._decisions, self._effective, self._undecided
+        )
 
     @property
     def fits(self) -> SqlFits:

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,34 @@ def test_lists_read_no_proposals_that_came_to_nothing(tmp_path: Path, sqlite_url
             known = ("sum(plans.version)", "LIMIT")
             others = [one for one in of_plans if not any(word in one for word in known)]
             assert not others, path
+
+
+def test_decisions_of_many_jobs_are_read_at_once_and_only_if_they_are_shown(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    with closing(SqlStores(sqlite_url)) as stores:
+        api = Api(tmp_path, stores=stores, now=LOOKED_AT)
+        fill(stores, 8)
+        read = {path: asked(api, path) for path in ("/api/v1/jobs", "/api/v1/pools/local/wishes")}
+    assert [len([one for one in told if "FROM decisions" in one]) for told in read.values()] == [
+        1,
+        0,
+    ]
+
+
+def test_a_request_for_a_size_sets_savepoints_only_for_changed_plans(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    with closing(SqlStores(sqlite_url)) as stores:
+        api = Api(tmp_path, stores=stores, now=LOOKED_AT)
+        fill(stores, 8)
+        with api.http(api.token(Role.ADMIN)) as http, statements() as every:
+            path, once = f"/api/v1/jobs/{job_id(4)}/plans", {"Idempotency-Key": "once"}
+            answer = http.post(path, json={"replicas": 3}, headers=once)
+    assert answer.status_code == 201, answer.text
+    saved = [then for one, then in pairwise(every) if one.startswith("SAVEPOINT")]
+    assert saved
+    assert all(one.startswith("UPDATE plans") for one in saved)
 
 
 def test_a_poll_without_news_reads_no_job_plan_or_fit(tmp_path: Path, sqlite_url: str) -> None:

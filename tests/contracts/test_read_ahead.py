@@ -11,7 +11,7 @@ from brain.types.job import JobId
 from brain.types.plan import Outcome, PlanState
 from brain.types.resources import PoolName
 from brain.types.world import ReplicaState
-from tests.builders import at, job, plan, replica, throughput, world
+from tests.builders import at, job, plan, recommendation, replica, throughput, world
 from tests.fleets import LOOKED_AT, fill, job_id
 
 MINUTE = timedelta(minutes=1)
@@ -122,6 +122,25 @@ def test_unfinished_jobs_of_all_pools_are_those_of_each(stores: Stores) -> None:
         every = tx.jobs.unfinished()
         assert every == [job for pool in tx.jobs.pools() for job in tx.jobs.unfinished(pool)]
         assert len(every) == 6
+
+
+@pytest.mark.parametrize("asked_before", [True, False])
+def test_a_decision_that_is_stored_later_is_seen(stores: Stores, asked_before: bool) -> None:
+    fill(stores, 5)
+    with stores.transaction() as tx:
+        tx.plans.read_ahead(IDS)
+        if asked_before:
+            assert tx.plans.decision(IDS[0]) == recommendation(1)
+        tx.plans.decide(IDS[0], recommendation(3))
+        assert [tx.plans.decision(id) for id in IDS[:3]] == [
+            recommendation(3),
+            None,
+            recommendation(1),
+        ]
+        tx.plans.decide(IDS[1], recommendation(2))
+        assert tx.plans.decision(IDS[1]) == recommendation(2)
+        tx.plans.read_ahead(IDS)
+        assert tx.plans.decision(IDS[0]) == recommendation(3)
 
 
 def test_replicas_that_are_stored_later_are_seen(stores: Stores) -> None:
