@@ -27,8 +27,8 @@ from brain.types.resources import PoolName
 
 
 class SqlJobs:
-    """``JobStore`` with one row per job; ``known`` and ``named`` hold the jobs that the transaction
-    has read ahead, by id, and by project and name.
+    """``JobStore`` with one row per job; ``known`` holds jobs that the transaction has read by id,
+    and ``named`` those that it has read ahead, by project and name.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class SqlJobs:
             found = self._one(_BY_ID, id=job) or self._one(_BY_NAME, name=job, project=project)
         if found is None:
             raise UnknownJob(f"no job of project {project} has the id or name {job}")
+        self._known[found.id] = found
         return found
 
     def read_ahead(self, ids: Collection[str], *, project: str | None = None) -> None:
@@ -83,6 +84,7 @@ class SqlJobs:
         stored = replace(job, version=job.version + 1)
         same = {"of_id": job.id, "of_version": job.version}
         if self._connection.execute(_CHANGE_JOB, _job_row(stored) | same).rowcount:
+            self._known[job.id] = stored
             return stored
         known = self._one(_BY_ID, id=job.id)
         if known is None:

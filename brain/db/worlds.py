@@ -25,8 +25,8 @@ _LET_GO = datetime(1970, 1, 1, tzinfo=UTC)
 class SqlWorlds:
     """``WorldStore``, with one row per world and one row per replica.
 
-    ``known`` holds the worlds of jobs that this transaction has already read; ``newest`` holds the
-    latest worlds and ``placed`` the present replicas that it has read ahead.
+    ``known`` holds the worlds of jobs that this transaction has already read, ``newest`` their
+    latest worlds and ``placed`` their present replicas.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class SqlWorlds:
     def latest(self, job: JobId) -> World | None:
         if job in self._known:
             return next(iter(self._known[job]), None)
-        if job in self._newest:
-            return self._newest[job]
-        return next(iter(self._read(_LATEST, job)), None)
+        if job not in self._newest:
+            self._newest[job] = next(iter(self._read(_LATEST, job)), None)
+        return self._newest[job]
 
     def of(self, job: JobId) -> Sequence[World]:
         if job not in self._known:
@@ -80,9 +80,10 @@ class SqlWorlds:
         return values(Replica, self._connection.execute(_REPLICAS_OF, {"job": job}))
 
     def present(self, job: JobId) -> Sequence[Replica]:
-        if job in self._placed:
-            return self._placed[job]
-        return values(Replica, self._connection.execute(_PRESENT_AMONG, {"jobs": [job]}))
+        if job not in self._placed:
+            found = self._connection.execute(_PRESENT_AMONG, {"jobs": [job]})
+            self._placed[job] = values(Replica, found)
+        return self._placed[job]
 
     def live(self, pool: PoolName) -> Mapping[JobId, Sequence[Replica]]:
         found: defaultdict[JobId, list[Replica]] = defaultdict(list)

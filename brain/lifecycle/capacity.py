@@ -125,7 +125,7 @@ def roles_of(world: World | None) -> Mapping[int, str]:
 
 
 def _alive(tx: Transaction, job: JobId) -> list[Replica]:
-    return [one for one in tx.worlds.replicas(job) if one.state is not ReplicaState.EXITED]
+    return [one for one in tx.worlds.present(job) if one.state is not ReplicaState.EXITED]
 
 
 def _live(tx: Transaction, job: JobId) -> Counter[NodeName]:

@@ -92,6 +92,15 @@ def test_a_request_for_a_size_sets_savepoints_only_for_changed_plans(
     assert all(one.startswith("UPDATE plans") for one in saved)
 
 
+def test_a_request_for_a_size_reads_its_job_and_world_once(tmp_path: Path, sqlite_url: str) -> None:
+    with closing(SqlStores(sqlite_url)) as stores:
+        api = Api(tmp_path, stores=stores, now=LOOKED_AT)
+        fill(stores, 8)
+        told = [one.rpartition("WHERE ")[2] for one in resized(api, job_id(4))]
+    for of_job in ("jobs.id = ?", "worlds.job = ?"):
+        assert len([one for one in told if one.startswith(of_job)]) <= 1, of_job
+
+
 def test_a_poll_without_news_reads_no_job_plan_or_fit(tmp_path: Path, sqlite_url: str) -> None:
     with closing(SqlStores(sqlite_url)) as stores:
         api = Api(tmp_path, stores=stores, now=LOOKED_AT)

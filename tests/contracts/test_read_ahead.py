@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from brain.errors import VersionMismatch
 from brain.ports import JobChanges, SeriesStretch, Stores, Transaction
 from brain.types.job import JobId
 from brain.types.plan import Outcome, PlanState
@@ -141,6 +142,27 @@ def test_a_decision_that_is_stored_later_is_seen(stores: Stores, asked_before: b
         assert tx.plans.decision(IDS[1]) == recommendation(2)
         tx.plans.read_ahead(IDS)
         assert tx.plans.decision(IDS[0]) == recommendation(3)
+
+
+def test_jobs_and_worlds_that_are_stored_after_they_were_read_are_seen(stores: Stores) -> None:
+    fill(stores, 3)
+    id, name = IDS[2], "job-2"
+    with stores.transaction() as tx:
+        before, world_before = tx.jobs.get(name), tx.worlds.latest(id)
+        assert world_before is not None
+        assert tx.worlds.present(id)
+        stored = tx.jobs.put(replace(before, reason="it changed", failures=3))
+        newer = replace(world_before, epoch=3, formed_at=at(50))
+        tx.worlds.put(newer)
+        tx.worlds.put_replicas(id, [replica(7)])
+        with pytest.raises(VersionMismatch):
+            tx.jobs.put(before)
+        found = tx.jobs.get(id), tx.jobs.get(name), tx.worlds.latest(id), tx.worlds.present(id)
+        assert found[:3] == (stored, stored, newer)
+        assert replica(7) in found[3]
+    with stores.transaction(read_only=True) as tx:
+        again = tx.jobs.get(id), tx.jobs.get(name), tx.worlds.latest(id), tx.worlds.present(id)
+    assert again == found
 
 
 def test_replicas_that_are_stored_later_are_seen(stores: Stores) -> None:
