@@ -2,14 +2,14 @@
 
 Expand: the version before ignores it.
 
-Revision ID: 0019
+Revision ID: 0017
 Revises: 0016
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0019"
+revision = "0017"
 down_revision = "0016"
 branch_labels = None
 depends_on = None
