@@ -20,7 +20,7 @@ import pytest
 from brain import calls, cycle
 from brain.api.bell import Bell
 from brain.api.metrics import Metrics, ServiceCondition
-from brain.client import BrainClient
+from brain.client import BrainClient, Call
 from brain.db import SqlStores
 from brain.errors import Unavailable
 from brain.inmemory import MemoryStores
@@ -54,7 +54,7 @@ def test_the_service_ends_although_streams_and_polls_are_open(tmp_path: Path) ->
     opened = threading.Barrier(4)
 
     # Both bear that they are cut: a service that is slow to end waits for nobody beyond its time.
-    def listen(client: BrainClient, call: "calls.Call[bytes]") -> None:
+    def listen(client: BrainClient, call: "Call[bytes]") -> None:
         with client, suppress(Unavailable), client.lines(call) as lines:
             next(lines)
             opened.wait(30)
@@ -97,7 +97,7 @@ def test_the_service_ends_although_streams_and_polls_are_open(tmp_path: Path) ->
     assert not (tmp_path / "service.json").exists()
 
 
-def _ask(http: HTTPConnection, token: str, call: "calls.Call[Any]") -> None:
+def _ask(http: HTTPConnection, token: str, call: "Call[Any]") -> None:
     """Send a call, and do not wait for its answer."""
     headers = dict(call.headers) | {"Authorization": f"Bearer {token}"}
     http.request(call.method, f"{call.path}?{urlencode(call.query)}", headers=headers)

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from fastapi import Query
 
-from brain.api.pages import Instant, Number, Text, key_of, page_of
+from brain.api.pages import Instant, Number, PlanKey, Text, key_of, page_of
 from brain.errors import BadInput
 from brain.types import order
 from brain.types.order import Order, Place
@@ -108,7 +108,7 @@ JOBS = Orders(
 PLANS = Orders(
     order.PLANS,
     {"created_at": Instant, "kind": Text, "state": Text, "updated_at": Instant},
-    {"job": Text, "generation": Number},
+    {"job": Text, "generation": PlanKey},
 )
 NODES = Orders(
     order.NODES,

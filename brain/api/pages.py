@@ -16,10 +16,15 @@ from brain.views import Page
 Row = TypeVar("Row")
 Key = TypeVar("Key")
 
-#: Types of the values in a token; both databases can compare each value of these types.
+#: The largest generation of a plan that a store can compare.
+HIGHEST_GENERATION = 2**31 - 1
+
+#: Types of the values in a token; both databases can compare each value of these types with a
+#: column of its kind.
 Text = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*\Z")]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
-Number = Annotated[int, msgspec.Meta(ge=-(2**63), lt=2**63)]
+Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+PlanKey = Annotated[int, msgspec.Meta(ge=0, le=HIGHEST_GENERATION)]
 
 #: Most rows of a page, and most rows that one request searches for matches of a filter.
 LARGEST = 500

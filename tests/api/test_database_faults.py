@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from brain import calls, wire
+from brain.client import Call
 from brain.db import SqlStores
 from brain.types.job import JobCopy, JobId
 from brain.types.pool import FreezeScope
@@ -141,7 +142,7 @@ def test_postgresql_that_dies_within_a_batch_is_unavailable(
     assert again.json() == {"stored": 10, "duplicates": 0, "rejected": []}
 
 
-def _questions(api: Api) -> list[tuple[Role, calls.Call[Any]]]:
+def _questions(api: Api) -> list[tuple[Role, Call[Any]]]:
     """Whom and what to ask of each route that answers in one piece; acting changes nothing."""
     api.add_node()
     with api.client() as admin:
@@ -202,11 +203,11 @@ def _questions(api: Api) -> list[tuple[Role, calls.Call[Any]]]:
         (Role.ADMIN, calls.mint_token("another", "viewer")),
         (Role.ADMIN, calls.revoke_token(token)),
         (Role.ADMIN, calls.health()),
-        (Role.ADMIN, calls.Call(method="GET", path="/readyz", reads=bytes)),
+        (Role.ADMIN, Call(method="GET", path="/readyz", reads=bytes)),
     ]
 
 
-def _ask(http: httpx2.Client, call: calls.Call[Any]) -> httpx2.Response:
+def _ask(http: httpx2.Client, call: Call[Any]) -> httpx2.Response:
     acts = call.method != "GET" and not call.path.endswith(("telemetry", ":estimate"))
     query = dict(call.query) | ({"dry_run": "true"} if acts else {})
     key = {"Idempotency-Key": "once"} if acts else {}

@@ -37,6 +37,7 @@ values = st.none() | st.floats(allow_nan=False, allow_infinity=False) | texts | 
 FORGED: dict[Any, st.SearchStrategy[Any]] = {
     orders.Text: texts,
     orders.Number: integers,
+    orders.PlanKey: integers,
     orders.Instant: instants,
 }
 

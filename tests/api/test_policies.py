@@ -3,6 +3,7 @@
 import pytest
 
 from brain import calls
+from brain.client import Call
 from brain.errors import BadInput, NotAllowed, UnknownField, UnknownPool, VersionMismatch
 from brain.types.record import Role
 from brain.types.resources import PoolName
@@ -82,7 +83,7 @@ def test_a_policy_that_changed_meanwhile_is_not_overwritten(api: Api) -> None:
         admin.send(replaced(call))
 
 
-def replaced(call: "calls.Call[object]") -> "calls.Call[object]":
+def replaced(call: "Call[object]") -> "Call[object]":
     return type(call)(
         method=call.method,
         path=call.path,

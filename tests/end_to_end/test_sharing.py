@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from brain import calls
+from brain.client import Call
 from brain.types.sharing import PoolRound
 from brain.types.world import World
 from brain.views import JobDetail, PoolView
@@ -79,4 +80,4 @@ def test_the_service_counts_what_a_round_came_to(brain: Brain) -> None:
     brain.finished(job)
 
 
-METRICS = calls.Call(method="GET", path="/metrics", reads=bytes)
+METRICS = Call(method="GET", path="/metrics", reads=bytes)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import Path, Query, Response
 
 from brain import errors, lifecycle
@@ -11,7 +10,7 @@ from brain.api import orders, routers, views
 from brain.api.acting import Act
 from brain.api.deps import AboutJob, Here, PageSize, Who, answer, asked
 from brain.api.filters import Filter, parse_filter
-from brain.api.pages import LARGEST, key_of, page_of
+from brain.api.pages import HIGHEST_GENERATION, LARGEST, PlanKey, key_of, page_of
 from brain.api.problems import problems
 from brain.api.queries import Fields, picked
 from brain.api.spans import Instant, range_of
@@ -37,9 +36,7 @@ router = routers.router("plans")
 #: Keys of ``filter`` for plans.
 KEYS = {"state": frozenset(PlanState), "kind": frozenset(PlanKind), "job": None, "project": None}
 
-#: The largest generation that a store can compare.
-_HIGHEST = 2**31 - 1
-Generation = Annotated[int, Path(ge=0, le=_HIGHEST)]
+Generation = Annotated[int, Path(ge=0, le=HIGHEST_GENERATION)]
 
 #: Most characters of an author that a scaler names: a program and the name of an object.
 _LONGEST_NAME = 600
@@ -91,7 +88,7 @@ def plans(
 def plans_of(about: AboutJob, page_size: PageSize = LARGEST, page_token: str = "") -> Response:
     """Return the plans of a job, highest generation first."""
     here = about.here
-    after: int | None = key_of(page_token, Annotated[int, msgspec.Meta(ge=0, le=_HIGHEST)])
+    after: int | None = key_of(page_token, PlanKey)
 
     def read(tx: Transaction, job: Job) -> Page[PlanView]:
         page = page_of(
