@@ -58,7 +58,7 @@ test: $(READY)
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-others test-browser
 
 test-others: $(READY)
-	$(BIN)/pytest -m "not slow and not chaos and not upgrade" --ignore tests/web --numprocesses 4 --dist worksteal
+	$(BIN)/pytest -m "not slow and not chaos and not upgrade" --ignore tests/web --numprocesses 3 --dist worksteal
 
 test-browser: $(READY)
 	$(BIN)/pytest tests/web
