@@ -161,7 +161,7 @@ def test_a_document_is_written_with_camel_case_fields_and_the_users_own_names() 
     secret = {"fromFile": "/run/token", "fromSecret": None}
     assert plain["environment"] == {"plain_text": "x", "from_file": secret}
     assert plain["deadline"] is None
-    paths = set(wire.field_paths(JobDocument))
+    paths = set(field_paths(JobDocument))
     assert {name.partition(".")[0] for name in paths} == plain.keys()
 
 

@@ -321,6 +321,8 @@ def test_an_interrupt_while_brain_run_imports_its_modules_prints_nothing(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
+        # A parent may have ignored it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def hook(event, said):\n"
         f"    if event == 'import' and said[0] == {module!r}:\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
