@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from enum import Enum
-from math import isfinite
 from threading import Lock
 from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
+from brain import storable
 from brain.errors import BadInput, UnknownVersion
 from brain.keys import camel, camel_keys, dataclass_in, hints_of, known_fields, values_of
 from brain.types.job import JobDocument
@@ -35,13 +35,6 @@ SAMPLE_KINDS: Mapping[str, type[Sample]] = {
     "host": HostSample,
     "loss": LossSample,
 }
-#: A line without any of these has only values that every store can hold, so its values need no
-#: check, which would cost as much as parsing. The search is for zeros instead of digits, and for
-#: the first byte of NUL's escape: a regular expression costs ten times as much.
-_SUSPECT_TEXT, _SUSPECT_NUMBER = b"\\", b"0" * 19
-_AS_ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
-#: Largest integer that both databases store.
-MOST_INTEGER = 2**63 - 1
 #: Most characters of a refused value that an error shows.
 _SHOWN = 60
 _building = Lock()
@@ -126,8 +119,8 @@ def decode_body(data: bytes) -> object:
         BadInput: the body is not JSON, or a value has more than 64 bits or a NUL character.
     """
     found = decode(data, object)
-    if _is_suspect(data):
-        refuse_unstorable(found)
+    if storable.is_suspect(data):
+        storable.refuse(found)
     return found
 
 
@@ -196,10 +189,10 @@ def decode_sample(data: bytes | msgspec.Raw) -> Sample:
             raise BadInput(f"kind {kind!r} does not exist; choose one of {known}", field="kind")
         sample = decode(line, SAMPLE_KINDS[kind])
     except BadInput:
-        refuse_unstorable(_with_no_numbers(line))
+        storable.refuse(_with_no_numbers(line))
         raise
-    if _is_suspect(line):
-        refuse_unstorable(plain(sample))
+    if storable.is_suspect(line):
+        storable.refuse(plain(sample))
     if sample.measured_at.tzinfo is None:
         raise BadInput(
             f"measured_at {sample.measured_at.isoformat()} has no time zone; append Z",
@@ -220,7 +213,7 @@ def decode_alike(lines: Sequence[bytes | msgspec.Raw]) -> Sequence[Sample] | Non
     if kind is None or not all(text.endswith(name) for text in texts):
         return None
     data = b"[%b]" % b",".join(texts)
-    if _is_suspect(data):
+    if storable.is_suspect(data):
         return None
     try:
         samples: list[Sample] = decode(data, _MANY[kind])
@@ -229,10 +222,6 @@ def decode_alike(lines: Sequence[bytes | msgspec.Raw]) -> Sequence[Sample] | Non
     if any(sample.measured_at.tzinfo is None for sample in samples):
         return None
     return samples
-
-
-def _is_suspect(data: bytes) -> bool:
-    return _SUSPECT_TEXT in data or _SUSPECT_NUMBER in data.translate(_AS_ZEROS)
 
 
 def _with_no_numbers(data: bytes) -> object:
@@ -248,29 +237,6 @@ def _with_no_numbers(data: bytes) -> object:
         return None
 
 
-def refuse_unstorable(value: object, name: str = "") -> None:
-    """Raise BadInput if a part of ``value`` cannot be represented in JSON or in the database."""
-    # Values of environments are secret.
-    shown = "" if "environment" in name.split(".") else f" {value!r}"
-    match value:
-        case dict():
-            for key, inner in value.items():
-                path = f"{name}.{key}" if name else str(key)
-                if "\0" in path:
-                    raise BadInput(f"{path!r} has a NUL character; rename it", field=path)
-                refuse_unstorable(inner, path)
-        case list() | tuple():
-            for index, inner in enumerate(value):
-                refuse_unstorable(inner, f"{name}[{index}]")
-        case float() if not isfinite(value):
-            raise BadInput(f"{name}{shown} is not a finite number; leave it out", field=name)
-        case int() if not -MOST_INTEGER - 1 <= value <= MOST_INTEGER:
-            said = f"{name}{shown[:_SHOWN]} does not fit into 64 bits; give a smaller number"
-            raise BadInput(said, field=name)
-        case str() if "\0" in value:
-            raise BadInput(f"{name}{shown} has a NUL character; remove it", field=name)
-
-
 def job_document(data: object) -> JobDocument:
     """Parse and check the document of a job.
 
@@ -280,7 +246,7 @@ def job_document(data: object) -> JobDocument:
         BadInput: a value cannot be used; the message names the field.
     """
     _refuse_shorthand(data)
-    refuse_unstorable(data)
+    storable.refuse(data)
     read = document(data, JobDocument)
     read.check()
     read.check_submitted()

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from pydantic import TypeAdapter
 
-from brain import wire
+from brain import storable, wire
 from brain.api import routers
 from brain.api.deps import Who
 from brain.api.problems import MEDIA_TYPE
@@ -84,7 +84,7 @@ _ASKED: Collection[type] = (
 )
 _NO_NUL = r"^[^\x00]*$"
 _DOCUMENT = {"$ref": "#/components/schemas/JobDocument"}
-_COUNT = {"minimum": 1, "maximum": wire.MOST_INTEGER}
+_COUNT = {"minimum": 1, "maximum": storable.MOST_INTEGER}
 _COUNT_OR_NULL = _or_null(type="integer", **_COUNT)
 _AMOUNT = {"minimum": 0}
 _LIMIT_OR_NULL = _or_null(type="number", exclusiveMinimum=0)

@@ -8,7 +8,7 @@ from fastapi import Query, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from brain import wire
+from brain import storable
 from brain.errors import BadInput
 from brain.spelling import meant
 from brain.views import Page
@@ -29,7 +29,7 @@ def check(request: Request) -> None:
             parameter of the path or query has a NUL character.
     """
     for name, value in (*request.path_params.items(), *request.query_params.multi_items()):
-        wire.refuse_unstorable(value, name)
+        storable.refuse(value, name)
     if not request.query_params:
         return
     check_names(request, _parameters(request.method, request.scope["route"]))

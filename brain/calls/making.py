@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brain import wire
+from brain import storable, wire
 from brain.client import Call, idempotency_key
 from brain.errors import BadInput
 
@@ -58,5 +58,5 @@ def encoded(body: object) -> bytes:
     """Encode a person's request; NaN and infinite numbers are refused, because they would be sent
     as null, and a limit would be dropped without a word.
     """
-    wire.refuse_unstorable(wire.plain(body))
+    storable.refuse(wire.plain(body))
     return wire.encode(body)
