@@ -22,8 +22,6 @@ def is_suspect(data: bytes) -> bool:
 
 def refuse(value: object, name: str = "") -> None:
     """Raise BadInput if a part of ``value`` cannot be represented in JSON or in the database."""
-    # Values of environments are secret.
-    shown = "" if "environment" in name.split(".") else f" {value!r}"
     match value:
         case dict():
             for key, inner in value.items():
@@ -35,9 +33,15 @@ def refuse(value: object, name: str = "") -> None:
             for index, inner in enumerate(value):
                 refuse(inner, f"{name}[{index}]")
         case float() if not isfinite(value):
-            raise BadInput(f"{name}{shown} is not a finite number; leave it out", field=name)
+            raise _refusal(name, value, "is not a finite number; leave it out")
         case int() if not -MOST_INTEGER - 1 <= value <= MOST_INTEGER:
-            said = f"{name}{shown[:_SHOWN]} does not fit into 64 bits; give a smaller number"
-            raise BadInput(said, field=name)
+            shown = repr(value)[:_SHOWN]
+            raise _refusal(name, shown, "does not fit into 64 bits; give a smaller number")
         case str() if "\0" in value:
-            raise BadInput(f"{name}{shown} has a NUL character; remove it", field=name)
+            raise _refusal(name, repr(value), "has a NUL character; remove it")
+
+
+def _refusal(name: str, value: object, why: str) -> BadInput:
+    # Values of environments are secret, even in the form of a list.
+    secret = "environment" in name.replace("[", ".").split(".")
+    return BadInput(f"{name} {why}" if secret else f"{name} {value} {why}", field=name)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from brain import calls
+from brain import calls, storable
 from brain.api import openapi
 from brain.db import SqlStores
+from brain.errors import BadInput
 from brain.types.record import Role
 from tests.api.app import Api, digits
 
@@ -60,11 +61,27 @@ def test_a_nul_character_is_refused_by_the_name_of_its_field(
     assert "has a NUL character; re" in answer.json()["detail"]
 
 
-def test_the_secret_value_of_a_variable_is_not_shown(api: Api) -> None:
-    answer = ask(api, "POST", "/jobs", digits(name="two", environment={"KEY": "hidden\0"}))
+@pytest.mark.parametrize(
+    ("environment", "field"),
+    [({"KEY": "hidden\0"}, "environment.KEY"), (["KEY=hidden\0"], "environment[0]")],
+)
+def test_the_secret_value_of_a_variable_is_not_shown(
+    api: Api, environment: Any, field: str
+) -> None:
+    answer = ask(api, "POST", "/jobs", digits(name="two", environment=environment))
 
-    assert (answer.status_code, answer.json()["field"]) == (422, "environment.KEY")
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
     assert "hidden" not in answer.text
+
+
+def test_only_a_refused_value_is_written_out() -> None:
+    class Silent(list[object]):
+        def __repr__(self) -> str:
+            raise AssertionError("each level of a nested body would be written out again")
+
+    storable.refuse({"x": Silent([Silent([1.5])])})
+    with pytest.raises(BadInput, match=r"x\[0\] 'a.x00' has a NUL character"):
+        storable.refuse({"x": Silent(["a\0"])})
 
 
 @pytest.mark.parametrize("size", [2**63, 10**400])
