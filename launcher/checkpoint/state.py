@@ -113,12 +113,6 @@ def on_all_ranks() -> Iterator[None]:
             raise Unavailable(f"rank {number}: {error_there}")
 
 
-def barrier() -> None:
-    """Wait for all ranks."""
-    if distributed():
-        torch().distributed.barrier()
-
-
 def rank() -> int:
     """Return the rank of this process."""
     return int(os.environ.get("RANK", "0"))

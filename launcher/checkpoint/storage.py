@@ -10,9 +10,9 @@ from typing import Any
 
 from brain.errors import Unavailable
 from launcher.checkpoint.state import (
-    barrier,
     load_file,
     load_pieces,
+    on_all_ranks,
     rank,
     save_pieces,
     torch,
@@ -31,15 +31,17 @@ def save_to_storage(state: Mapping[str, Any], step: int, place: Path, *, sharded
     )
     if not sharded and rank() != 0:
         return
-    place.mkdir(parents=True, exist_ok=True)
     if sharded:
+        with on_all_ranks():
+            place.mkdir(parents=True, exist_ok=True)
         save_pieces(state, temporary, durable=True)
-        if rank() == 0:
-            parts.sync(temporary)
-            shutil.rmtree(final, ignore_errors=True)
-            os.rename(temporary, final)
-        barrier()
+        with on_all_ranks():
+            if rank() == 0:
+                parts.sync(temporary)
+                shutil.rmtree(final, ignore_errors=True)
+                os.rename(temporary, final)
     else:
+        place.mkdir(parents=True, exist_ok=True)
         torch().save(dict(state), temporary)
         parts.sync(temporary)
         os.replace(temporary, final)

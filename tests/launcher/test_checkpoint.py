@@ -264,6 +264,27 @@ def test_pieces_are_durable_before_their_step_gets_its_name(tmp_path: Path) -> N
     assert plainly(lines, tmp_path, alone) == "1 ['rename', 'fsync']"
 
 
+#: Says how a rank fails that saves directly to storage.
+REFUSED = """
+del sys.modules['_brain_memory']
+try:
+    checkpoint.save(states(), 1)
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def test_every_rank_fails_if_a_sharded_step_cannot_get_its_name(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with company(tmp_path, 2) as agents:
+            (tmp_path / "checkpoint").mkdir()
+            (tmp_path / "checkpoint" / "step-1").touch()
+            told = await soon(agents.run(agents.world(1, 1), FSDP + REFUSED))
+            assert told == ["NotADirectoryError", "Unavailable"]
+
+    asyncio.run(story())
+
+
 def test_a_file_that_no_agent_had_once_is_fetched_the_next_time(tmp_path: Path) -> None:
     async def story() -> None:
         async with company(tmp_path, 2) as agents:
