@@ -35,9 +35,15 @@ def is_sharded(state: Mapping[str, Any]) -> bool:
 
 
 def save_pieces(state: Mapping[str, Any], directory: Path, *, durable: bool) -> None:
-    """Write the pieces of all ranks; with ``durable``, also sync their files."""
+    """Write the pieces of all ranks; with ``durable``, also sync their files. If a rank fails,
+    raise its error on every rank.
+    """
     writer = _dcp().FileSystemWriter(str(directory), sync_files=durable)
-    _dcp().save(dict(state), storage_writer=writer, no_dist=not distributed())
+    try:
+        _dcp().save(dict(state), storage_writer=writer, no_dist=not distributed())
+    except _dcp().CheckpointException as failed:  # no subclass of Exception
+        error, _ = next(iter(failed.failures.values()))
+        raise error from failed
 
 
 def load_pieces(into: dict[str, Any], directory: Path, fetch: Any = None) -> None:
