@@ -4,7 +4,7 @@ import getpass
 import json
 import os
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import click
 
 from brain.client import BrainClient
 from brain.errors import BadInput, NotSignedIn, Unavailable
-from brain.views import SignInCode
+from brain.views import Page, SignInCode
 
 
 def state_directory() -> Path:
@@ -110,6 +110,15 @@ def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
             return command(client, *args, **options)
 
     return wrapped
+
+
+def pages(client: BrainClient, call: Callable[[str], Any]) -> Iterator[Any]:
+    """Return all items of a paged list."""
+    token: str | None = ""
+    while token is not None:
+        page: Page[Any] = client.send(call(token))
+        yield from page.items
+        token = page.next_page_token
 
 
 def say_dry_run(dry_run: bool, form: str) -> None:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from brain import calls
-from brain.cli.connect import connect, state_directory
-from brain.cli.jobs import pages
+from brain.cli.connect import connect, pages, state_directory
 from brain.cli.programs import command
 from brain.client import BrainClient
 from brain.errors import BrainError

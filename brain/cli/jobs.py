@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,14 +10,21 @@ import click
 
 from brain import calls
 from brain.cli import output
-from brain.cli.connect import dry_run_option, gpus_option, project, say_dry_run, with_client
+from brain.cli.connect import (
+    dry_run_option,
+    gpus_option,
+    pages,
+    project,
+    say_dry_run,
+    with_client,
+)
 from brain.cli.documents import JobCommand, complete, document_of, expect_one, read_document
 from brain.client import BrainClient, error_of
 from brain.errors import BadInput, BrainError, Overloaded, Unavailable
 from brain.types.job import JobState
 from brain.types.plan import PlanState, PlanVerdict, ScalePlan
 from brain.typeset import percent, reallocation
-from brain.views import JobDetail, JobOutcome, JobView, Page
+from brain.views import JobDetail, JobOutcome, JobView
 
 COLUMNS = (
     output.Column[JobView]("STATE", lambda job: job.state, rank=0),
@@ -342,15 +349,6 @@ def logs(
         if found.finished_at is None:
             said = f"Brain ended the output, perhaps to restart, although {found.name} is"
             raise Unavailable(f"{said} {found.state}; run the command again to read on")
-
-
-def pages(client: BrainClient, call: Callable[[str], Any]) -> Iterator[Any]:
-    """Return all items of a paged list."""
-    token: str | None = ""
-    while token is not None:
-        page: Page[Any] = client.send(call(token))
-        yield from page.items
-        token = page.next_page_token
 
 
 def _replicas(job: JobView) -> str:

@@ -13,6 +13,7 @@ from brain import calls, extras
 from brain.cli import output
 from brain.cli.connect import (
     link,
+    pages,
     say_dry_run,
     service_url,
     somebody,
@@ -21,7 +22,6 @@ from brain.cli.connect import (
     written_settings,
 )
 from brain.cli.documents import read_document
-from brain.cli.jobs import pages
 from brain.client import BrainClient
 from brain.errors import NotFound
 from brain.settings import Settings, settings_from, settings_in_environment

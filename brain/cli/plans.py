@@ -10,8 +10,8 @@ import click
 from brain import calls
 from brain.cli import output
 from brain.cli.amounts import CPU, MEMORY
-from brain.cli.connect import dry_run_option, say_dry_run, with_client
-from brain.cli.jobs import MISSED, pages
+from brain.cli.connect import dry_run_option, pages, say_dry_run, with_client
+from brain.cli.jobs import MISSED
 from brain.client import BrainClient
 from brain.errors import BadInput, UnknownPlan
 from brain.types.advice import NoticeKind
