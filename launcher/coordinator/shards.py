@@ -13,7 +13,8 @@ from typing import Any
 from brain.errors import BadInput
 from launcher import messages
 from launcher.coordinator.world.peers import Peer, Peers
-from launcher.data.serving import Serving, ShardAnswer, ShardQuestion
+from launcher.data.questions import ShardAnswer, ShardQuestion
+from launcher.data.serving import Serving
 from launcher.values.replica import JobPlace
 
 #: Seconds between two times that all agents are told the ledgers, and bytes of them in a second.

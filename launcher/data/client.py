@@ -12,7 +12,8 @@ from functools import cache
 from typing import Any, Protocol
 
 from brain.errors import BadInput, Conflict, Unavailable
-from launcher.data.serving import Serving, ShardQuestion
+from launcher.data.questions import ShardQuestion
+from launcher.data.serving import Serving
 
 _ERRORS = {"BadInput": BadInput, "Conflict": Conflict, "Unavailable": Unavailable}
 

@@ -11,31 +11,11 @@ from typing import Any
 
 from brain.errors import BadInput, Conflict
 from launcher.data.ledger import ShardLedger, ShardSpan, ShardTerms, whole
+from launcher.data.questions import Body, ShardAnswer, ShardQuestion
 
 #: Newest finished datasets that are remembered, in case a worker opens one late. A job may have one
 #: for each evaluation, and each change sends all of them.
 _FINISHED = 200
-
-#: A request, or the answer to one, as JSON has it.
-Body = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardQuestion:
-    """A worker's request, sent through the agent of ``replica``."""
-
-    replica: int
-    #: The worker, by a name that it gave itself.
-    holder: str
-    #: Counts its questions.
-    number: int
-    body: Body
-
-
-@dataclass(frozen=True, slots=True)
-class ShardAnswer:
-    question: ShardQuestion
-    body: Body
 
 
 @dataclass(slots=True, kw_only=True)

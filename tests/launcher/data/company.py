@@ -7,8 +7,9 @@ from typing import Any
 
 from launcher import messages
 from launcher.data.ledger import ShardSpan, ShardTerms
+from launcher.data.questions import ShardAnswer, ShardQuestion
 from launcher.data.relay import ShardRelay
-from launcher.data.serving import Serving, ShardAnswer, ShardQuestion
+from launcher.data.serving import Serving
 
 NAME = "train"
 

@@ -14,7 +14,8 @@ from launcher.coordinator.world.peers import Peers
 from launcher.data import Shards, TextFile, shards
 from launcher.data.client import Alone, client
 from launcher.data.ledger import ShardLedger, ShardSpan, ShardTerms
-from launcher.data.serving import Serving, ShardQuestion
+from launcher.data.questions import ShardQuestion
+from launcher.data.serving import Serving
 from launcher.values.replica import JobPlace
 
 
