@@ -1,5 +1,6 @@
 """Lists, and requests for a size, ask a number of questions that does not grow with the jobs."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
@@ -35,6 +36,14 @@ LISTS = {
 }
 
 
+@pytest.fixture
+def eight(tmp_path: Path, sqlite_url: str) -> Iterator[Api]:
+    """An app over an SQLite database with eight jobs."""
+    with closing(SqlStores(sqlite_url)) as stores:
+        fill(stores, 8)
+        yield Api(tmp_path, stores=stores, now=LOOKED_AT)
+
+
 def test_lists_of_many_ask_no_more_than_lists_of_few(tmp_path: Path, database_url: str) -> None:
     few, many = (16, 40)
     with closing(SqlStores(database_url)) as stores:
@@ -46,80 +55,58 @@ def test_lists_of_many_ask_no_more_than_lists_of_few(tmp_path: Path, database_ur
         assert max(map(len, expected.values())) <= 24
 
 
-def test_lists_read_no_proposals_that_came_to_nothing(tmp_path: Path, sqlite_url: str) -> None:
-    with closing(SqlStores(sqlite_url)) as stores:
-        api = Api(tmp_path, stores=stores, now=LOOKED_AT)
-        fill(stores, 8)
-        with stores.transaction() as tx:
-            tx.plans.put(replace(tx.plans.get(job_id(0), 2), state=PlanState.EXPIRED))
-            for generation in range(3, 303):
-                tx.plans.add(plan(generation, job=job_id(0), state=PlanState.EXPIRED))
-            tx.plans.read_ahead([job_id(0)])
-            assert [one.generation for one in tx.plans.effective(job_id(0))] == [302, 1]
-        for path in ("/api/v1/jobs", "/api/v1/pools/local/wishes", "/metrics"):
-            of_plans = [one for one in asked(api, path) if "FROM plans" in one]
-            # Metrics count the states of a page of plans.
-            known = ("sum(plans.version)", "LIMIT")
-            others = [one for one in of_plans if not any(word in one for word in known)]
-            assert not others, path
+def test_lists_read_no_proposals_that_came_to_nothing(eight: Api) -> None:
+    with eight.stores.transaction() as tx:
+        tx.plans.put(replace(tx.plans.get(job_id(0), 2), state=PlanState.EXPIRED))
+        for generation in range(3, 303):
+            tx.plans.add(plan(generation, job=job_id(0), state=PlanState.EXPIRED))
+        tx.plans.read_ahead([job_id(0)])
+        assert [one.generation for one in tx.plans.effective(job_id(0))] == [302, 1]
+    for path in ("/api/v1/jobs", "/api/v1/pools/local/wishes", "/metrics"):
+        of_plans = [one for one in asked(eight, path) if "FROM plans" in one]
+        # Metrics count the states of a page of plans.
+        known = ("sum(plans.version)", "LIMIT")
+        others = [one for one in of_plans if not any(word in one for word in known)]
+        assert not others, path
 
 
-def test_decisions_of_many_jobs_are_read_at_once_and_only_if_they_are_shown(
-    tmp_path: Path, sqlite_url: str
-) -> None:
-    with closing(SqlStores(sqlite_url)) as stores:
-        api = Api(tmp_path, stores=stores, now=LOOKED_AT)
-        fill(stores, 8)
-        read = {path: asked(api, path) for path in ("/api/v1/jobs", "/api/v1/pools/local/wishes")}
-    assert [len([one for one in told if "FROM decisions" in one]) for told in read.values()] == [
-        1,
-        0,
+def test_decisions_of_many_jobs_are_read_at_once_and_only_if_they_are_shown(eight: Api) -> None:
+    paths = ("/api/v1/jobs", "/api/v1/pools/local/wishes")
+    of_decisions = [
+        [one for one in asked(eight, path) if "FROM decisions" in one] for path in paths
     ]
+    assert list(map(len, of_decisions)) == [1, 0]
 
 
-def test_a_request_for_a_size_sets_savepoints_only_for_changed_plans(
-    tmp_path: Path, sqlite_url: str
-) -> None:
-    with closing(SqlStores(sqlite_url)) as stores:
-        api = Api(tmp_path, stores=stores, now=LOOKED_AT)
-        fill(stores, 8)
-        with api.http(api.token(Role.ADMIN)) as http, statements() as every:
-            path, once = f"/api/v1/jobs/{job_id(4)}/plans", {"Idempotency-Key": "once"}
-            answer = http.post(path, json={"replicas": 3}, headers=once)
+def test_a_request_for_a_size_sets_savepoints_only_for_changed_plans(eight: Api) -> None:
+    with eight.http(eight.token(Role.ADMIN)) as http, statements() as every:
+        path, once = f"/api/v1/jobs/{job_id(4)}/plans", {"Idempotency-Key": "once"}
+        answer = http.post(path, json={"replicas": 3}, headers=once)
     assert answer.status_code == 201, answer.text
     saved = [then for one, then in pairwise(every) if one.startswith("SAVEPOINT")]
     assert saved
     assert all(one.startswith("UPDATE plans") for one in saved)
 
 
-def test_a_request_for_a_size_reads_its_job_and_world_once(tmp_path: Path, sqlite_url: str) -> None:
-    with closing(SqlStores(sqlite_url)) as stores:
-        api = Api(tmp_path, stores=stores, now=LOOKED_AT)
-        fill(stores, 8)
-        told = [one.rpartition("WHERE ")[2] for one in resized(api, job_id(4))]
+def test_a_request_for_a_size_reads_its_job_and_world_once(eight: Api) -> None:
+    told = [one.rpartition("WHERE ")[2] for one in resized(eight, job_id(4))]
     for of_job in ("jobs.id = ?", "worlds.job = ?"):
         assert len([one for one in told if one.startswith(of_job)]) <= 1, of_job
 
 
-def test_a_poll_without_news_reads_no_job_plan_or_fit(tmp_path: Path, sqlite_url: str) -> None:
-    with closing(SqlStores(sqlite_url)) as stores:
-        api = Api(tmp_path, stores=stores, now=LOOKED_AT)
-        fill(stores, 8)
-        with api.http(api.token(Role.SCALER)) as http:
-            etag = http.get("/api/v1/pools/local/wishes").headers["etag"]
-            with statements() as every:
-                answer = http.get("/api/v1/pools/local/wishes", headers={"If-None-Match": etag})
+def test_a_poll_without_news_reads_no_job_plan_or_fit(eight: Api) -> None:
+    with eight.http(eight.token(Role.SCALER)) as http:
+        etag = http.get("/api/v1/pools/local/wishes").headers["etag"]
+        with statements() as every:
+            answer = http.get("/api/v1/pools/local/wishes", headers={"If-None-Match": etag})
     assert answer.status_code == 304
     read = [one for one in every if one.startswith("SELECT") and "FROM tokens" not in one]
     assert len([one for one in read if "FROM freezes" not in one]) == 1
     assert "document" not in read[0]
 
 
-def test_a_page_of_nodes_reads_no_other_nodes(tmp_path: Path, sqlite_url: str) -> None:
-    with closing(SqlStores(sqlite_url)) as stores:
-        api = Api(tmp_path, stores=stores, now=LOOKED_AT)
-        fill(stores, 8)
-        of_nodes = [one for one in asked(api, "/api/v1/nodes") if "FROM nodes" in one]
+def test_a_page_of_nodes_reads_no_other_nodes(eight: Api) -> None:
+    of_nodes = [one for one in asked(eight, "/api/v1/nodes") if "FROM nodes" in one]
     assert len(of_nodes) == 1
     assert "LIMIT" in of_nodes[0]
 

@@ -1,20 +1,15 @@
 """No page token, however forged, makes a list fail."""
 
-from collections.abc import Iterator
-from contextlib import closing
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brain import calls
 from brain.api import orders
 from brain.api.pages import token_of
-from brain.db import SqlStores
-from tests.api.app import Api, digits
+from tests.api.app import Api
 
 #: Lists, each with its orders; None if it has one order.
 LISTS = {
@@ -42,17 +37,6 @@ FORGED: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
-@pytest.fixture
-def api(tmp_path: Path, database_url: str) -> Iterator[Api]:
-    """An app over a database that holds a row of each list."""
-    with closing(SqlStores(database_url)) as stores:
-        api = Api(tmp_path, stores=stores)
-        api.add_node()
-        with api.client() as admin:
-            admin.send(calls.submit(digits()))
-        yield api
-
-
 def forged_of(order: orders.Orders | None) -> st.SearchStrategy[tuple[str, object]]:
     """``sort``, and a key that may have as many parts as the order has fields."""
     anything = values | st.lists(values)
@@ -70,8 +54,8 @@ def forged_of(order: orders.Orders | None) -> st.SearchStrategy[tuple[str, objec
 
 
 @pytest.mark.parametrize("path", LISTS)
-def test_a_forged_page_token_is_a_page_or_is_refused(api: Api, path: str) -> None:
-    with api.http(api.token()) as http:
+def test_a_forged_page_token_is_a_page_or_is_refused(submitted: Api, path: str) -> None:
+    with submitted.http(submitted.token()) as http:
 
         @settings(max_examples=40, deadline=None, database=None)
         @given(forged_of(LISTS[path]))
@@ -87,10 +71,10 @@ def test_a_forged_page_token_is_a_page_or_is_refused(api: Api, path: str) -> Non
         ask()
 
 
-def test_every_list_with_pages_is_asked(api: Api) -> None:
+def test_every_list_with_pages_is_asked(submitted: Api) -> None:
     paged = {
         path
-        for path, methods in api.app.openapi()["paths"].items()
+        for path, methods in submitted.app.openapi()["paths"].items()
         for one in methods.get("get", {}).get("parameters", [])
         if one["name"] == "page_token"
     }

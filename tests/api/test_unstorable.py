@@ -1,15 +1,11 @@
 """Values that a database cannot hold are refused by name, whichever database it is."""
 
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from brain import calls, storable
+from brain import storable
 from brain.api import openapi
-from brain.db import SqlStores
 from brain.errors import BadInput
 from brain.types.record import Role
 from tests.api.app import Api, digits
@@ -35,17 +31,6 @@ NUL: list[tuple[str, str, Any, str]] = [
 COUNTS = ("steps", "epochs", "processesPerReplica")
 
 
-@pytest.fixture
-def api(tmp_path: Path, database_url: str) -> Iterator[Api]:
-    """A service with a job, over each database."""
-    with closing(SqlStores(database_url)) as stores:
-        api = Api(tmp_path, stores=stores)
-        api.add_node()
-        with api.client() as admin:
-            admin.send(calls.submit(digits()))
-        yield api
-
-
 def ask(api: Api, method: str, path: str, body: Any) -> Any:
     with api.http(api.token(Role.ADMIN)) as http:
         return http.request(method, f"/api/v1{path}", json=body)
@@ -53,9 +38,9 @@ def ask(api: Api, method: str, path: str, body: Any) -> Any:
 
 @pytest.mark.parametrize(("method", "path", "body", "field"), NUL)
 def test_a_nul_character_is_refused_by_the_name_of_its_field(
-    api: Api, method: str, path: str, body: Any, field: str
+    submitted: Api, method: str, path: str, body: Any, field: str
 ) -> None:
-    answer = ask(api, method, path, body)
+    answer = ask(submitted, method, path, body)
 
     assert (answer.status_code, answer.json().get("field")) == (422, field)
     assert "has a NUL character; re" in answer.json()["detail"]
@@ -66,9 +51,9 @@ def test_a_nul_character_is_refused_by_the_name_of_its_field(
     [({"KEY": "hidden\0"}, "environment.KEY"), (["KEY=hidden\0"], "environment[0]")],
 )
 def test_the_secret_value_of_a_variable_is_not_shown(
-    api: Api, environment: Any, field: str
+    submitted: Api, environment: Any, field: str
 ) -> None:
-    answer = ask(api, "POST", "/jobs", digits(name="two", environment=environment))
+    answer = ask(submitted, "POST", "/jobs", digits(name="two", environment=environment))
 
     assert (answer.status_code, answer.json()["field"]) == (422, field)
     assert "hidden" not in answer.text
@@ -85,29 +70,29 @@ def test_only_a_refused_value_is_written_out() -> None:
 
 
 @pytest.mark.parametrize("size", [2**63, 10**400])
-def test_a_count_beyond_64_bits_is_refused(api: Api, size: int) -> None:
+def test_a_count_beyond_64_bits_is_refused(submitted: Api, size: int) -> None:
     document = digits(name="two")
     asked = [
         ("/jobs:estimate", {"document": document, "question": {"steps": size}}, "question.steps"),
         *(("/jobs", document | {count: size}, count) for count in COUNTS),
     ]
     for path, body, field in asked:
-        answer = ask(api, "POST", path, body)
+        answer = ask(submitted, "POST", path, body)
         assert (answer.status_code, answer.json()["field"]) == (422, field)
         assert "does not fit into 64 bits; give a smaller number" in answer.json()["detail"]
 
 
-def test_the_largest_count_can_be_estimated_and_stored(api: Api) -> None:
+def test_the_largest_count_can_be_estimated_and_stored(submitted: Api) -> None:
     document = digits(name="two", steps=2**63 - 1)
     question = {"document": digits(), "question": {"steps": 2**63 - 1}}
 
-    assert ask(api, "POST", "/jobs:estimate", question).status_code == 200
-    assert ask(api, "POST", "/jobs:estimate", {"document": document}).status_code == 200
-    assert ask(api, "POST", "/jobs", document).status_code == 201
-    assert ask(api, "GET", "/jobs/two", None).json()["document"]["steps"] == 2**63 - 1
+    assert ask(submitted, "POST", "/jobs:estimate", question).status_code == 200
+    assert ask(submitted, "POST", "/jobs:estimate", {"document": document}).status_code == 200
+    assert ask(submitted, "POST", "/jobs", document).status_code == 201
+    assert ask(submitted, "GET", "/jobs/two", None).json()["document"]["steps"] == 2**63 - 1
 
 
-def test_openapi_tells_the_largest_count(api: Api) -> None:
-    schemas = openapi.document(api.app)["components"]["schemas"]
+def test_openapi_tells_the_largest_count(submitted: Api) -> None:
+    schemas = openapi.document(submitted.app)["components"]["schemas"]
     for kind, field in (("JobDocument", "steps"), ("EstimateQuestion", "steps")):
         assert schemas[kind]["properties"][field]["anyOf"][0]["maximum"] == 2**63 - 1
