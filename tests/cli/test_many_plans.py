@@ -2,31 +2,19 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
-from datetime import UTC, datetime
 
 import pytest
 
 from brain.api.pages import LARGEST
-from brain.db import SqlStores, prepare
 from tests.cli.terminal import typed
-from tests.web import seed
-from tests.web.served import Served
+from tests.web.served import with_many_plans
 
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A service whose job digits has one page of expired plans above its four others."""
-    home = tmp_path_factory.mktemp("crowded")
-    url = f"sqlite:///{home / 'brain.db'}"
-    prepare(url)
-    with closing(SqlStores(url)) as stores:
-        seed.fleet(stores, datetime.now(UTC))
-        seed.expired(stores, above=4, count=LARGEST)
-    running = Served(home)
-    running.start()
-    yield {"BRAIN_URL": running.url, "BRAIN_TOKEN": running.admin}
-    running.stop()
+    """What commands need for a service whose job digits has more than a page of plans."""
+    with with_many_plans(tmp_path_factory.mktemp("crowded")) as running:
+        yield {"BRAIN_URL": running.url, "BRAIN_TOKEN": running.admin}
 
 
 def test_all_plans_of_a_job_are_listed(crowded: dict[str, str]) -> None:

@@ -8,16 +8,19 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from brain import calls
+from brain.api.pages import LARGEST
 from brain.client import BrainClient
-from brain.db import SqlStores
+from brain.db import SqlStores, prepare
 from brain.errors import BrainError
 from brain.ports import Stores
 from tests.forks import Fork
 from tests.patience import Patience
 from tests.serving import begin
+from tests.web import seed
 
 #: A lease of hours, so that one held by another Brain is not taken for a wrong clock.
 LEASE = "--lease-seconds=36000"
@@ -99,3 +102,19 @@ class Served:
         except (BrainError, OSError, ValueError):
             return False
         return True
+
+
+@contextmanager
+def with_many_plans(home: Path) -> Iterator[Served]:
+    """A service whose job digits has one page of expired plans above its four others."""
+    url = f"sqlite:///{home / 'brain.db'}"
+    prepare(url)
+    with closing(SqlStores(url)) as stores:
+        seed.fleet(stores, datetime.now(UTC))
+        seed.expired(stores, above=4, count=LARGEST)
+    running = Served(home)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
