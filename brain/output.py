@@ -1,9 +1,11 @@
 """Splits the output of scripts, which arrives in pieces, into lines."""
 
+import re
 from collections.abc import AsyncIterator, Iterable, Iterator
 
-#: Byte that the service sends while a log that is followed has no new line.
-_HEARTBEAT = "\0"
+#: Bytes that the service sends while a log that is followed has no new line. They arrive at the
+#: beginning of a line, or where a progress bar has returned to it.
+_HEARTBEATS = re.compile(r"(^|\r)\0+")
 
 
 def lines(parts: Iterable[str]) -> Iterator[str]:
@@ -30,7 +32,7 @@ async def lines_as_they_come(parts: AsyncIterator[str]) -> AsyncIterator[str]:
 
 
 class _Splitter:
-    """Splits text into lines, and removes the heartbeats before them."""
+    """Splits text into lines, and removes the heartbeats from them."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -41,10 +43,13 @@ class _Splitter:
         self._pieces.append(first)
         for other in others:
             line, self._pieces = "".join(self._pieces), [other]
-            printed = line.removesuffix("\r").lstrip(_HEARTBEAT)
-            if printed or not line.startswith(_HEARTBEAT):
-                yield printed
+            yield _printed(line)
 
     def end(self) -> Iterator[str]:
         """Yield the last line if no line feed ended it."""
-        return self.take("\n") if any(self._pieces) else iter(())
+        if last := _printed("".join(self._pieces)):
+            yield last
+
+
+def _printed(line: str) -> str:
+    return _HEARTBEATS.sub(r"\1", line).removesuffix("\r")

@@ -224,6 +224,15 @@ def test_only_a_line_feed_ends_a_line_of_output() -> None:
         assert list(lines) == LINES
 
 
+def test_heartbeats_add_nothing_to_output_and_take_no_empty_line_from_it() -> None:
+    printed = "\0\n10 %\r\0\0 20 %\r\0\nlast\n\0\0"
+    with (
+        answering(lambda request: httpx2.Response(200, text=printed)) as client,
+        client.lines(calls.logs("digits")) as lines,
+    ):
+        assert list(lines) == ["", "10 %\r 20 %", "last"]
+
+
 def test_only_a_line_feed_ends_a_line_for_asyncio_too() -> None:
     async def read() -> list[str]:
         way = httpx2.MockTransport(lambda request: httpx2.Response(200, text=PRINTED))
