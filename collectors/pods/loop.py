@@ -21,7 +21,7 @@ from typing import Any
 import httpx2
 
 from brain import calls, wire
-from brain.client import AsyncBrainClient
+from brain.client import AsyncBrainClient, TokenFile
 from brain.errors import BadInput, BrainError, Conflict, NotFound, Unavailable
 from brain.types.job import JobId
 from brain.types.resources import PoolName
@@ -50,7 +50,7 @@ class PodCollectorOptions:
 
     home: Home
     url: str
-    #: Returns Brain's token; called for each connection.
+    #: Returns Brain's token; called for each batch of samples.
     token: Callable[[], str]
     every_seconds: float = 15.0
     #: Pool in which to register nodes; None if another process registers them.
@@ -300,10 +300,24 @@ async def _serve(given: argparse.Namespace, home: Home) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        async with AsyncBrainClient(given.url, token()) as brain:
+        async with brain_of(given) as brain:
             await ClusterCollector(options, sources, brain).run(stop)
     finally:
         await _close(door, prometheus)
+
+
+def brain_of(
+    given: argparse.Namespace, transport: httpx2.AsyncBaseTransport | None = None
+) -> AsyncBrainClient:
+    """Return the client for reports, which reads the token's file again if Brain refuses the token.
+
+    Raises:
+        BadInput: the file cannot be read.
+    """
+    token: str | TokenFile = _token(given.token_file)()
+    if given.token_file:
+        token = TokenFile(Path(given.token_file))
+    return AsyncBrainClient(given.url, token, transport)
 
 
 async def _check(given: argparse.Namespace) -> int:

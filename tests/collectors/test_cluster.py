@@ -2,20 +2,21 @@
 
 import asyncio
 import json
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from brain import wire
+from brain import calls, wire
 from brain.client import AsyncBrainClient
 from brain.types.resources import PoolName
 from brain.types.telemetry import HostSample
 from collectors import cli
 from collectors.paths import Home, make_private
 from collectors.pods.check import examine
-from collectors.pods.loop import ClusterCollector, PodCollectorOptions
+from collectors.pods.loop import ClusterCollector, PodCollectorOptions, brain_of
 from collectors.pods.sources import TelemetrySources
 from tests.collectors.clustered import (
     JOB,
@@ -203,6 +204,24 @@ def test_without_the_right_to_read_kubelets_few_are_asked():
 
     assert [each.source for each in read.troubles] == ["usage"]
     assert sum("proxy" in path for path in listing.asked) <= 16
+
+
+def test_a_token_that_brain_refuses_is_read_again_from_its_file(tmp_path: Path):
+    file, heard = tmp_path / "scaler", list[str]()
+    file.write_text("brn_old")
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        heard.append(request.headers["authorization"])
+        return httpx2.Response(401 if "old" in heard[-1] else 204)
+
+    async def report() -> None:
+        given = Namespace(url="http://brain", token_file=str(file))
+        async with brain_of(given, httpx2.MockTransport(answer)) as brain:
+            file.write_text("brn_new")
+            await brain.send(calls.conditions(JOB, ()))
+
+    asyncio.run(report())
+    assert heard == ["Bearer brn_old", "Bearer brn_new"]
 
 
 def test_a_brain_that_does_not_answer_is_told_one_thing_per_round(tmp_path: Path):

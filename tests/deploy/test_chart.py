@@ -224,12 +224,17 @@ def test_tokens_come_from_a_secret_and_nothing_secret_is_in_the_chart() -> None:
     brain = one(rendered(), "Deployment", "brain")["spec"]["template"]["spec"]
     mounts = {m["mountPath"]: m.get("subPath") for m in brain["containers"][0]["volumeMounts"]}
     assert mounts["/var/lib/brain/key"] == "key"
-    # The kubelet renews mounted folders, and never files that are mounted by subPath.
-    scaler = one(rendered(), "Deployment", "brain-scaler")["spec"]["template"]["spec"]
-    (folder,) = (m for m in scaler["containers"][0]["volumeMounts"] if m["name"] == "tokens")
-    assert "subPath" not in folder
-    assert f"--token-file={folder['mountPath']}/scaler" in scaler["containers"][0]["args"]
     assert [o for o in rendered() if o["kind"] == "Secret"] == []
+
+
+@pytest.mark.parametrize("program", ["scaler", "adapters", "collector"])
+def test_tokens_are_mounted_as_folders_which_the_kubelet_renews(program: str) -> None:
+    objects = rendered(adapters={"enabled": True, "pool": "research"})
+    found = one(objects, "Deployment", f"brain-{program}")["spec"]["template"]["spec"]
+    (container,) = found["containers"]
+    (folder,) = (m for m in container["volumeMounts"] if m["name"] == "tokens")
+    assert "subPath" not in folder
+    assert f"--token-file={folder['mountPath']}/scaler" in container["args"]
 
 
 def test_the_brain_talks_to_its_database_and_nobody_else() -> None:
