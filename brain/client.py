@@ -160,7 +160,7 @@ class TokenFile(httpx2.Auth):
 
         Raises:
             OSError: the file cannot be read.
-            NotSignedIn: no header can hold the content.
+            NotSignedIn: the content is no token.
         """
         self._path = path
         self._header = self._read()
@@ -181,7 +181,7 @@ class TokenFile(httpx2.Auth):
             yield request
 
     def _read(self) -> dict[str, str]:
-        return _authorization(self._path.read_text().strip())
+        return _authorization(self._path.read_text(errors="replace").strip())
 
 
 class BrainClient:

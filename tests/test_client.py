@@ -269,6 +269,18 @@ def test_a_refused_token_is_read_again_from_its_file(tmp_path: Path) -> None:
     assert heard == [f"Bearer {token}" for token in tokens]
 
 
+def test_a_token_file_that_has_bytes_of_no_text_keeps_its_token(tmp_path: Path) -> None:
+    file, heard = tmp_path / "token", list[str]()
+    file.write_text("brn_old\n")
+    with BrainClient(URL, TokenFile(file), brain_that_takes("brn_new", heard)) as client:
+        file.write_bytes(b"\xff\xfe")
+        with pytest.raises(errors.NotSignedIn, match="no"):
+            client.send(calls.conditions("j", ()))
+    assert heard == ["Bearer brn_old"]
+    with pytest.raises(errors.NotSignedIn, match="a character that no token has"):
+        TokenFile(file)
+
+
 def test_a_token_file_that_is_unreadable_for_a_moment_keeps_its_token(tmp_path: Path) -> None:
     file, heard = tmp_path / "token", list[str]()
     file.write_text("brn_old\n")

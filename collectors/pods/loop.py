@@ -359,7 +359,7 @@ def _token(path: str | None) -> Callable[[], str]:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text().strip()
+        return Path(path).read_text(errors="replace").strip()
     except OSError as missing:
         raise BadInput(f"token file {path}: {missing}; mount the Secret", field="token") from (
             missing

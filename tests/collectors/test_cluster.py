@@ -11,6 +11,7 @@ import pytest
 
 from brain import calls, wire
 from brain.client import AsyncBrainClient
+from brain.errors import NotSignedIn
 from brain.types.resources import PoolName
 from brain.types.telemetry import HostSample
 from collectors import cli
@@ -222,6 +223,13 @@ def test_a_token_that_brain_refuses_is_read_again_from_its_file(tmp_path: Path):
 
     asyncio.run(report())
     assert heard == ["Bearer brn_old", "Bearer brn_new"]
+
+
+def test_a_token_file_that_is_no_text_is_refused_in_a_sentence(tmp_path: Path):
+    (tmp_path / "scaler").write_bytes(b"\xff")
+
+    with pytest.raises(NotSignedIn, match="a character that no token has"):
+        brain_of(Namespace(url="http://brain", token_file=str(tmp_path / "scaler")))
 
 
 def test_a_brain_that_does_not_answer_is_told_one_thing_per_round(tmp_path: Path):

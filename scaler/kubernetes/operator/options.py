@@ -60,7 +60,7 @@ def operator_options(said: argparse.Namespace, home: Path) -> OperatorOptions:
 
     Raises:
         BadInput: an option cannot be used; the message names the option.
-        NotSignedIn: the token's file has no token.
+        NotSignedIn: the content of the token's file is no token.
         OSError: the token's file cannot be read.
     """
     url = None if said.url == NO_BRAIN else said.url
