@@ -49,7 +49,7 @@ class JobSecrets:
     def __init__(self, cluster: Cluster, find: Callable[[JobId], Object | None]) -> None:
         self._cluster, self._find = cluster, find
         self._known: dict[JobId, _Known] = {}
-        #: One writer for each job: only other writers of that job wait for the lock.
+        #: The lock of each job's Secret.
         self._writing: dict[JobId, threading.Lock] = {}
 
     def has_token(self, job: JobId) -> bool:
@@ -66,7 +66,7 @@ class JobSecrets:
         obj = self._find(job)
         if obj is None:
             raise BadInput(f"job {job}: its ElasticJob was deleted")
-        with self._writing.setdefault(job, threading.Lock()):
+        with self._writer(job):
             known = self._look(job) or _Known()
             if known.there or known.foreign:
                 self._write(obj, job, known, {"token": secret})
@@ -98,36 +98,26 @@ class JobSecrets:
         Restores a Secret that somebody deleted. If its token is lost, ``has_token`` returns False
         from then on, and the pod waits for another token.
         """
-        with self._writing.setdefault(job, threading.Lock()):
-            self._set_aside(job, replica, replicas, environment, now)
-
-    def _set_aside(
-        self,
-        job: JobId,
-        replica: int,
-        replicas: int,
-        environment: Mapping[str, str],
-        now: datetime,
-    ) -> None:
-        known, obj = self._look(job), self._find(job)
-        if known is None or obj is None:
-            raise BadInput(f"job {job}: its ElasticJob was deleted")
-        news = dict(environment) if not environment.items() <= known.environment.items() else {}
-        fresh = known.written_at is not None and now - known.written_at < _FRESH
-        if replica < known.reserved and not news and fresh:
-            return
-        before = known.reserved
-        if replica >= known.reserved:
-            known.reserved = replica + 1 + max(_ASIDE, replicas)
-        try:
-            data = {f"env.{name}": value for name, value in news.items()}
-            self._write(obj, job, known, known.waiting | data)
-        except Exception:
-            # An id counts as reserved only after the write succeeded.
-            known.reserved = before
-            raise
-        known.environment |= news
-        known.waiting, known.written_at = {}, now
+        with self._writer(job):
+            known, obj = self._look(job), self._find(job)
+            if known is None or obj is None:
+                raise BadInput(f"job {job}: its ElasticJob was deleted")
+            news = dict(environment) if not environment.items() <= known.environment.items() else {}
+            fresh = known.written_at is not None and now - known.written_at < _FRESH
+            if replica < known.reserved and not news and fresh:
+                return
+            before = known.reserved
+            if replica >= known.reserved:
+                known.reserved = replica + 1 + max(_ASIDE, replicas)
+            try:
+                data = {f"env.{name}": value for name, value in news.items()}
+                self._write(obj, job, known, known.waiting | data)
+            except Exception:
+                # An id counts as reserved only after the write succeeded.
+                known.reserved = before
+                raise
+            known.environment |= news
+            known.waiting, known.written_at = {}, now
 
     def clear(self, job: JobId) -> None:
         """Remove the token from the Secret."""
@@ -146,6 +136,10 @@ class JobSecrets:
         """Forget the Secret, so that the next request reads it again."""
         self._known.pop(job, None)
         self._writing.pop(job, None)
+
+    def _writer(self, job: JobId) -> threading.Lock:
+        """Return the lock of one job's Secret: no other job's writers wait for it."""
+        return self._writing.setdefault(job, threading.Lock())
 
     def _look(self, job: JobId) -> _Known | None:
         """Read an earlier operator's content, once; None if the job's object is gone."""
