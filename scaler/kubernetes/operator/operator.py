@@ -108,7 +108,6 @@ class Operator:
         jobs = manager.store(JOB, indexes={"uid": _uid, "tolerations": places.tolerations_in})
         pods, nodes, plans = manager.store(POD), manager.store(NODE), manager.store(PLAN)
         pods.trim(trimmed)
-        self._jobs_store = jobs
         self.backend = self._replicas(jobs, pods, nodes)
         self.jobs = ElasticJobs(
             manager.cluster,
@@ -271,14 +270,8 @@ class Operator:
 
     @property
     def _house(self) -> Installation:
-        options, facts = self._options, self._facts
-        assert facts is not None, "no controller runs before the cluster is known"
-        return Installation(
-            injection=facts.injection,
-            brain_url=options.url and (options.pods_url or options.url),
-            volcano=facts.volcano,
-            kueue=self.jobs.queues.served,
-        )
+        assert self._facts is not None, "no controller runs before the cluster is known"
+        return self._facts.installation(self._options, kueue=self.jobs.queues.served)
 
     def _send_logs(self, request: LogsRequest, send: Callable[[str, bool], None]) -> None:
         def over() -> bool:
@@ -372,7 +365,7 @@ class Operator:
 
     def _told(self, job: JobId) -> None:
         """Queue a job's object and its plans, because Brain's view of the job changed."""
-        obj = next(iter(self._jobs_store.by("uid", job)), None)
+        obj = self.jobs.find(job)
         if obj is None:
             return
         self.jobs.mirror.follow(job)

@@ -20,6 +20,7 @@ from scaler.kubernetes.operator.options import OperatorOptions
 from scaler.kubernetes.plans.requests import JOB
 from scaler.kubernetes.pods import gang
 from scaler.kubernetes.pods.manifest import AgentInjection
+from scaler.kubernetes.pods.orders import Installation
 from scaler.kubernetes.pods.quota import WORKLOAD
 from scaler.kubernetes.runtime import Backoff, Clock, Cluster, SystemClock, served
 from scaler.kubernetes.runtime.cluster import (
@@ -61,6 +62,15 @@ class ClusterFacts:
     workloads: bool
     #: Agent injection, with the image of this operator's own pod filled in.
     injection: AgentInjection | None
+
+    def installation(self, options: OperatorOptions, *, kueue: bool) -> Installation:
+        """Return the settings for all pods. ``kueue``: the operator follows Kueue's Workloads."""
+        return Installation(
+            injection=self.injection,
+            brain_url=options.url and (options.pods_url or options.url),
+            volcano=self.volcano,
+            kueue=kueue,
+        )
 
 
 def find_out(cluster: Cluster, options: OperatorOptions) -> ClusterFacts:
