@@ -3,6 +3,7 @@
 import json
 from argparse import Namespace
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -30,6 +31,7 @@ from scaler.kubernetes.operator.options import operator_options
 from scaler.kubernetes.plans.plans import Plans
 from scaler.kubernetes.plans.requests import Requests
 from scaler.kubernetes.pods import gang, identity
+from scaler.kubernetes.pods.asking import asking
 from scaler.kubernetes.pods.manifest import AgentInjection
 from scaler.kubernetes.pods.orders import Installation
 from scaler.kubernetes.runtime import Key, Kind, served
@@ -410,8 +412,11 @@ def test_pods_that_an_earlier_operator_made_get_the_label_that_services_select()
     hands, job, pods = Hands(), with_servers(), Store()
     roles = Roles(cast(Any, hands), pods)
     (chief,) = missing(job, "chief", [], 2, NOW)
-    pods.put(chief)
-    del chief["metadata"]["labels"][identity.OBJECT]
+    ended, placeholder = deepcopy(cast(Any, chief)), asking(job, identity.WORKER, 0, (), None)
+    ended |= {"metadata": ended["metadata"] | {"name": "ended"}, "status": {"phase": "Failed"}}
+    for pod in (chief, ended, placeholder):
+        pods.put(cast(Any, pod))
+        cast(Any, pod)["metadata"]["labels"].pop(identity.OBJECT, None)
 
     roles.name(job, job_document(job), NOW, rigid=True)
 

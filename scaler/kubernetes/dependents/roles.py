@@ -98,7 +98,7 @@ class Roles:
         if known is not None and known[0] == generation and now - known[1] < AGAIN:
             return
         for pod in self._pods.by("owner", id):
-            if identity.OBJECT not in (pod["metadata"].get("labels") or {}):
+            if _role(pod) and _stays(pod) and identity.OBJECT not in pod["metadata"]["labels"]:
                 # An operator of the previous release made the pod, and the services select it by
                 # this label from now on.
                 self._upkeep.patch(pod, {"metadata": {"labels": {identity.OBJECT: id}}})
