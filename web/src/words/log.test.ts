@@ -21,6 +21,7 @@ test("without older ones only the newest are kept", () => {
 test("of a line that a progress bar prints over, the last state is shown", () => {
   assert.equal(lastState(" 10 %\r 20 %\r100 %"), "100 %");
   assert.equal(lastState("\0\0 10 %\r 20 %\r"), " 20 %");
+  assert.equal(lastState(" 10 %\r\0 20 %\r\0"), " 20 %");
 });
 
 test("a line that ends as on Windows, a plain line and an empty one are shown as they are", () => {

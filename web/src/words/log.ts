@@ -1,11 +1,11 @@
 /** A log that grows at its beginning and is read page by page, and lines of output; pure. */
 
-/** The service sends NUL bytes while no line comes. */
-const HEARTBEAT = /^\0+/;
+/** The service sends NUL bytes while no line comes, also where a progress bar has returned to its beginning. */
+const HEARTBEATS = /(^|\r)\0+/g;
 
 /** The last state of a line of output: a progress bar returns to the beginning of its line and prints over it. */
 export function lastState(line: string): string {
-  return line.replace(HEARTBEAT, "").replace(/\r+$/, "").replace(/^.*\r/s, "");
+  return line.replace(HEARTBEATS, "$1").replace(/\r+$/, "").replace(/^.*\r/s, "");
 }
 
 export interface Log<Entry> {
