@@ -154,6 +154,15 @@ def test_a_deleted_object_is_a_cancelled_job(place: Place):
     until("it is cancelled", lambda: place.job(made).job.intent is Intent.CANCEL)
 
 
+def test_a_job_that_is_deleted_before_it_has_finished_is_forgotten(place: Place):
+    uid = accepted(place)["metadata"]["uid"]
+    named = place.operator.jobs._roles._named
+    until("its services are known", lambda: uid in named)
+    place.cluster.delete(JOB, place.namespace, "digits")
+
+    until("it is forgotten", lambda: uid not in named)
+
+
 def test_a_plan_is_taken_and_followed(place: Place):
     made = accepted(place, replicas=1, minReplicas=1, maxReplicas=4)
     asked = place.apply(plan(3))
